@@ -43,16 +43,16 @@ def forked(rank: int, size: int, work: Callable[[], object]) -> int:
 class Command:
     """`minitf` in a fork that leads a session, with what is used of a subprocess.Popen.
 
-    stdout, stderr: None is that of this process; PIPE is what `communicate` returns. prepare: done in the fork.
+    stdin, stdout, stderr: None is that of this process; PIPE is what `communicate` returns. prepare: done in the fork.
     """
 
     def __init__(
         self,
         arguments: Sequence[str],
         env: Mapping[str, str],
-        stdin: int | None = None,
-        stdout: int | None = None,
-        stderr: int | None = None,
+        stdin: Any = None,
+        stdout: Any = None,
+        stderr: Any = None,
         prepare: Callable[[], object] = lambda: None,
     ) -> None:
         warm()
@@ -65,7 +65,8 @@ class Command:
             null = os.open(os.devnull, os.O_RDWR)
             for n, stream in enumerate((stdin, stdout, stderr)):
                 if stream is not None:
-                    os.dup2(null if stream == DEVNULL else self.output[n].fileno(), n)
+                    special = {DEVNULL: null, PIPE: self.output.get(n, stream)}.get(stream, stream)
+                    os.dup2(special if isinstance(special, int) else special.fileno(), n)
             prepare()
             main_of_a_fork(arguments, env)
 
@@ -81,6 +82,9 @@ class Command:
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
             os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: int) -> tuple[str, str]:
         with ending(timeout):

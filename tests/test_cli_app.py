@@ -26,16 +26,10 @@ SLOW = ("torch", "numpy", "tokenizers", "matplotlib", "safetensors", "pyarrow")
 
 
 def minitf(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "mini_tf", *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        done = commands.minitf(*arguments)
+    return subprocess.CompletedProcess(arguments, *done)
 
 
 def paths_of(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -65,7 +59,9 @@ def test_the_console_script_starts_where_ctrl_c_is_quiet_from_the_first_line() -
 
 
 def test_the_version_is_a_product() -> None:
-    assert minitf("--version").stdout == f"minitf {mini_tf.__version__}\n"
+    line, environment = [sys.executable, "-m", "mini_tf", "--version"], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=True)
+    assert done.stdout == f"minitf {mini_tf.__version__}\n"
 
 
 @pytest.mark.parametrize(

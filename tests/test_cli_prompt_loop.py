@@ -1,5 +1,6 @@
 """The prompt loop, in a real pseudo-terminal: it asks, streams its answer, can be interrupted, and leaves politely."""
 
+import fcntl
 import io
 import json
 import os
@@ -8,12 +9,15 @@ import re
 import select
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import ROOT, minitf, trained
+from processes import Command
 
 from mini_tf.cli.app import main
 
@@ -31,16 +35,23 @@ class Terminal:
 
     def __init__(self, *arguments: str | Path, locale: str | None = None, **streams: Any) -> None:
         self.here, there = pty.openpty()
-        command = [sys.executable, "-m", "mini_tf", "generate", *map(str, arguments)]
+        line = ["generate", *map(str, arguments)]
         environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT), **({"LC_ALL": locale} if locale else {})}
         standard = {"stdin": there, "stdout": there, "stderr": there, **streams}
         # The terminal becomes the controlling one, so that Ctrl-C reaches the process as a signal.
+        take_it = partial(fcntl.ioctl, there, termios.TIOCSCTTY, 0)
         takes_it = (
             f"import fcntl, os, sys, termios; fcntl.ioctl({there}, termios.TIOCSCTTY, 0); os.execv(sys.argv[1],"
             " sys.argv[1:])"
         )
-        wrapped = [sys.executable, "-c", takes_it, *command]
-        self.process = subprocess.Popen(wrapped, env=environment, start_new_session=True, pass_fds=(there,), **standard)
+        self.process: Any
+        if locale is None:
+            self.process = Command(line, environment, **standard, prepare=take_it)
+        else:  # which Python looks at when it starts
+            wrapped = [sys.executable, "-c", takes_it, sys.executable, "-m", "mini_tf", *line]
+            self.process = subprocess.Popen(
+                wrapped, env=environment, start_new_session=True, pass_fds=(there,), **standard
+            )
         os.close(there)
         self.seen = ""
 
@@ -67,7 +78,7 @@ class Terminal:
         """The exit code, once everything that was printed has been read."""
         while self.read():
             pass
-        return self.process.wait(PATIENCE)
+        return int(self.process.wait())
 
 
 @pytest.fixture
