@@ -259,7 +259,7 @@ def test_files_functions_and_signatures_stay_small() -> None:
     """The limits of style.md with some room: seldom over 250 lines, 50 lines and 7 parameters, never far over."""
     functions = [(file, f) for file in FILES for f in ast.walk(parsed(file)) if isinstance(f, ast.FunctionDef)]
     lengths = {file: len(file.read_text().splitlines()) for file in FILES}
-    assert [str(file) for file, n in lengths.items() if n > (390 if "testing" in file.parts else 320)] == []
+    assert [str(file) for file, n in lengths.items() if n > (370 if "testing" in file.parts else 320)] == []
     assert [f"{file}: {f.name}" for file, f in functions if (f.end_lineno or 0) - f.lineno > 66] == []
     many = [(file, f.name) for file, f in functions if len(f.args.args) > 8]
     assert [

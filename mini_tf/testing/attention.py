@@ -85,10 +85,8 @@ def self_attention_cases(settings: MixerSettings, positions: Mapping[str, Positi
         checks += [left_padding_does_not_change_outputs] if (direction, layout) == ("causal", "plain") else []
         checks += [a_prefix_continues_token_by_token] if (direction, layout) == ("prefix", "plain") else []
         for check in checks:
-            yield Case(
-                f"{check.__name__}-{direction}-{word}-{layout}",
-                partial(_run, check, settings, position, direction, layout),
-            )
+            name = f"{check.__name__}-{direction}-{word}-{layout}"
+            yield Case(name, partial(_run, check, settings, position, direction, layout))
     for direction, word in itertools.product(directions_of(settings.supports), one_of_each.values()):
         for long in (a_long_row_matches_its_weights_and_blocks, training_without_dropout_matches_evaluation):
             yield Case(f"{long.__name__}-{direction}-{word}", partial(long, settings, positions[word], direction))
@@ -99,10 +97,8 @@ def self_attention_cases(settings: MixerSettings, positions: Mapping[str, Positi
     if directions_of(settings.supports):
         yield Case("refresh_depends_on_seed_and_step_only", partial(refresh_depends_on_seed_and_step_only, settings))
         for key in sorted(training_keys(settings)):
-            yield Case(
-                f"a_key_of_training_changes_no_output-{key}",
-                partial(a_key_of_training_changes_no_output, settings, key),
-            )
+            name = f"a_key_of_training_changes_no_output-{key}"
+            yield Case(name, partial(a_key_of_training_changes_no_output, settings, key))
     if "streaming" in settings.supports:
         yield Case("the_state_of_a_stream_is_bounded", partial(the_state_of_a_stream_is_bounded, settings))
 
@@ -118,11 +114,8 @@ def explicit_matches_forward(tiny: TinyMixer, direction: Direction, layout: Layo
     mask = visibility_of(direction, token_positions, PREFIX[layout])
     explicit = tiny.mixer.explicit(tiny.x, tiny.x, mask)
     y = tiny.mixer.join(explicit.weights @ explicit.values, tiny.x, mask).y
-    assert_same(
-        non_padding(y, token_positions),
-        non_padding(tiny.mix(tiny.x, mask), token_positions),
-        "join(weights @ values) must equal forward",
-    )
+    message = "join(weights @ values) must equal forward"
+    assert_same(non_padding(y, token_positions), non_padding(tiny.mix(tiny.x, mask), token_positions), message)
     visible = (explicit.visibility or mask).mask_rows(0, L, tiny.x.device)
     assert not (visible & ~mask.mask_rows(0, L, tiny.x.device)).any(), "explicit must not add to the mask"
     own = explicit.weights[..., explicit.lead :]
@@ -138,11 +131,8 @@ def a_long_row_matches_its_weights_and_blocks(
     x, mask = tiny.long_x, visibility_of(direction, token_positions, LONG_PREFIX)
     explicit = tiny.mixer.explicit(x, x, mask)
     expected = non_padding(tiny.mixer.join(explicit.weights @ explicit.values, x, mask).y, token_positions)
-    assert_same(
-        non_padding(tiny.mix(x, mask), token_positions),
-        expected,
-        "join(weights @ values) must equal forward in long rows",
-    )
+    message = "join(weights @ values) must equal forward in long rows"
+    assert_same(non_padding(tiny.mix(x, mask), token_positions), expected, message)
     with torch.no_grad():
         y = non_padding(tiny.mix(x, mask), token_positions)
         assert_same(y, expected, "outputs must be the same with and without gradients")
@@ -155,19 +145,14 @@ def training_without_dropout_matches_evaluation(
     settings: MixerSettings, position: Position, direction: Direction
 ) -> None:
     """Outputs; and the penalty is a sum over the tokens that are no padding, each within its own document."""
-    tiny, token_positions = (
-        TinyMixer(with_zero_rates(settings), position),
-        long_positions("packing" in settings.supports),
-    )
+    tiny = TinyMixer(with_zero_rates(settings), position)
+    token_positions = long_positions("packing" in settings.supports)
     mask = visibility_of(direction, token_positions, LONG_PREFIX)
     expected = non_padding(tiny.mix(tiny.long_x, mask), token_positions)
     mixer = without_dropout(tiny.mixer)
     mixed = mixer(tiny.long_x, tiny.long_x, mask)
-    assert_same(
-        non_padding(mixed.y, token_positions),
-        expected,
-        "without dropout, outputs in training must be those of evaluation",
-    )
+    message = "without dropout, outputs in training must be those of evaluation"
+    assert_same(non_padding(mixed.y, token_positions), expected, message)
     assert token_positions.segments is not None
     if mixed.penalty is not None:
         alone = []
@@ -177,11 +162,8 @@ def training_without_dropout_matches_evaluation(
                 alone.append(
                     mixer(x, x, visibility_of(direction, TokenPositions(x.shape[1]), LONG_PREFIX, rows=1)).penalty
                 )
-        assert_same(
-            mixed.penalty,
-            torch.stack(alone).sum(),
-            "the penalty must be the sum of those of each document, without padding",
-        )
+        message = "the penalty must be the sum of those of each document, without padding"
+        assert_same(mixed.penalty, torch.stack(alone).sum(), message)
 
 
 def fast_decoding_matches_forward(settings: MixerSettings) -> None:
@@ -198,20 +180,16 @@ def fast_decoding_matches_forward(settings: MixerSettings) -> None:
             assert_same(y, whole[:, t], "fast_decoding().step must match forward")
         rest = token_positions.slice(9, L)
         y = tiny.mixer(tiny.x[:, 9:], tiny.x[:, 9:], Visibility(True, rest, rest), state).y
-    assert_same(
-        non_padding(y, rest), non_padding(whole[:, 9:], rest), "forward must continue the state of fast_decoding().step"
-    )
+    message = "forward must continue the state of fast_decoding().step"
+    assert_same(non_padding(y, rest), non_padding(whole[:, 9:], rest), message)
 
 
 def the_order_matters_only_if_declared(settings: MixerSettings) -> None:
     """Without a positional encoding, permuted inputs give permuted outputs, as latent vectors need it."""
     tiny, mask, order = TinyMixer(settings), visibility_of("bidirectional", TokenPositions(L)), torch.arange(L).roll(4)
     if "unordered" in settings.supports:
-        assert_same(
-            tiny.mix(tiny.x[:, order], mask),
-            tiny.mix(tiny.x, mask)[:, order],
-            "outputs depend on the order, but unordered is declared",
-        )
+        message = "outputs depend on the order, but unordered is declared"
+        assert_same(tiny.mix(tiny.x[:, order], mask), tiny.mix(tiny.x, mask)[:, order], message)
 
 
 def padding_does_not_change_outputs(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
@@ -221,9 +199,8 @@ def padding_does_not_change_outputs(tiny: TinyMixer, direction: Direction, layou
     changed = torch.where((token_positions.segments == 0)[..., None], 1e6, tiny.x)
     before, after = tiny.mix(tiny.x, mask), tiny.mix(changed, mask)
     assert after.isfinite().all(), "outputs at padding must be finite"
-    assert torch.equal(non_padding(before, token_positions), non_padding(after, token_positions)), (
-        "padding must not change outputs"
-    )
+    message = "padding must not change outputs"
+    assert torch.equal(non_padding(before, token_positions), non_padding(after, token_positions)), message
 
 
 def earlier_outputs_do_not_depend_on_later_tokens(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
@@ -233,12 +210,10 @@ def earlier_outputs_do_not_depend_on_later_tokens(tiny: TinyMixer, direction: Di
         changed = tiny.x.clone()
         changed[:, t:] += 1e4 * random_tensor(B, L - t, tiny.x.shape[2], seed=t)
         before, after = tiny.mix(tiny.x, mask), tiny.mix(changed, mask)
-        attending = (
-            mask.mask_rows(0, t, tiny.x.device)[..., t:].any(-1).expand(B, -1)
-        )  # queries of a prefix attend to later tokens of it
-        assert torch.equal(before[:, :t][~attending], after[:, :t][~attending]), (
-            "earlier outputs must not depend on later tokens"
-        )
+        # Queries of a prefix attend to later tokens of it.
+        attending = mask.mask_rows(0, t, tiny.x.device)[..., t:].any(-1).expand(B, -1)
+        message = "earlier outputs must not depend on later tokens"
+        assert torch.equal(before[:, :t][~attending], after[:, :t][~attending]), message
         assert not torch.equal(before[:, t:], after[:, t:]), "outputs must depend on the inputs"
 
 
@@ -266,9 +241,8 @@ def a_packed_document_is_independent(tiny: TinyMixer, direction: Direction, layo
                 y = tiny.mixer(
                     alone, alone, visibility_of(direction, TokenPositions(len(index)), PREFIX[layout], rows=1)
                 ).y
-                assert_same(
-                    together[row : row + 1, index], y, "a document must not depend on the other documents of its row"
-                )
+                message = "a document must not depend on the other documents of its row"
+                assert_same(together[row : row + 1, index], y, message)
 
 
 def every_parameter_has_a_gradient(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
@@ -288,22 +262,15 @@ def blocks_with_state_match_one_pass(tiny: TinyMixer, direction: Direction, layo
     whole = tiny.mix(tiny.x, Visibility(True, token_positions, token_positions))
     for sizes in BLOCKS:
         y, _ = run_in_blocks(tiny.mixer, tiny.x, token_positions, sizes)
-        assert_same(
-            non_padding(y, token_positions),
-            non_padding(whole, token_positions),
-            f"blocks of {sizes} tokens must match one pass",
-        )
+        message = f"blocks of {sizes} tokens must match one pass"
+        assert_same(non_padding(y, token_positions), non_padding(whole, token_positions), message)
 
 
 def a_trimmed_state_gives_the_same_outputs(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
     token_positions = positions_of_layout(layout)
     plain, trimmed = (run_in_blocks(tiny.mixer, tiny.x, token_positions, [4, 1, 6], trim)[0] for trim in (False, True))
-    assert_same(
-        non_padding(trimmed, token_positions),
-        non_padding(plain, token_positions),
-        "trim must not change later outputs",
-        1e-12,
-    )
+    message = "trim must not change later outputs"
+    assert_same(non_padding(trimmed, token_positions), non_padding(plain, token_positions), message, 1e-12)
 
 
 def a_reordered_state_matches_reordered_rows(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
@@ -313,16 +280,12 @@ def a_reordered_state_matches_reordered_rows(tiny: TinyMixer, direction: Directi
     whole, block_positions = run_in_blocks(mixer, x, token_positions, [6, 5])[0][:, 6:], token_positions.slice(6, L)
     loaded = states.unflatten(states.flatten(state))
     y = mixer(x[:, 6:], x[:, 6:], Visibility(True, block_positions, block_positions), loaded).y
-    assert_same(
-        non_padding(y, block_positions),
-        non_padding(whole, block_positions),
-        "a flattened and unflattened state must be equal",
-    )
+    message = "a flattened and unflattened state must be equal"
+    assert_same(non_padding(y, block_positions), non_padding(whole, block_positions), message)
     reordered = block_positions.select(rows)
     y = mixer(x[rows, 6:], x[rows, 6:], Visibility(True, reordered, reordered), states.reorder(state, rows)).y
-    assert_same(
-        non_padding(y, reordered), non_padding(whole[rows], reordered), "a reordered state must match reordered rows"
-    )
+    message = "a reordered state must match reordered rows"
+    assert_same(non_padding(y, reordered), non_padding(whole[rows], reordered), message)
 
 
 def left_padding_does_not_change_outputs(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
@@ -359,10 +322,8 @@ def refresh_depends_on_seed_and_step_only(settings: MixerSettings) -> None:
 
 def a_key_of_training_changes_no_output(settings: MixerSettings, key: str) -> None:
     """In evaluation mode, with the same weights, without and with a state."""
-    tiny, other = (
-        TinyMixer(settings),
-        TinyMixer(type(settings).model_validate(settings.model_dump() | {key: another_value(settings, key)})),
-    )
+    tiny = TinyMixer(settings)
+    other = TinyMixer(type(settings).model_validate(settings.model_dump() | {key: another_value(settings, key)}))
     other.mixer.load_state_dict(tiny.mixer.state_dict())
     direction = directions_of(settings.supports)[0]
     mask = visibility_of(direction, TokenPositions(L), 4)

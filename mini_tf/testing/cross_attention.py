@@ -53,10 +53,8 @@ def cases(settings: MixerSettings) -> Iterator[Case]:
 
 
 def queries_attend_to_a_source(settings: MixerSettings, padded: bool, d_memory: int = DIMS.d_memory) -> None:
-    tiny, memory = (
-        TinyMixer(settings, attention="cross", dims=replace(DIMS, d_memory=d_memory)),
-        random_tensor(B, M, d_memory, seed=3),
-    )
+    tiny = TinyMixer(settings, attention="cross", dims=replace(DIMS, d_memory=d_memory))
+    memory = random_tensor(B, M, d_memory, seed=3)
     mixer, x = tiny.mixer, tiny.x
     segments = torch.tensor([[1] * 5, [1, 1, 1, 0, 0], [0, 1, 1, 1, 1]])
     token_positions = TokenPositions.packed(segments) if padded else TokenPositions(M)
@@ -67,16 +65,13 @@ def queries_attend_to_a_source(settings: MixerSettings, padded: bool, d_memory: 
         blocks, _ = _in_blocks(mixer, x, recalled, mask, sizes)
         assert_same(blocks, y, f"blocks of {sizes} queries must match one pass")
     explicit = mixer.explicit(x, recalled, mask)
-    assert_same(
-        mixer.join(explicit.weights @ explicit.values, x, mask).y, y, "join(weights @ values) must equal forward"
-    )
+    message = "join(weights @ values) must equal forward"
+    assert_same(mixer.join(explicit.weights @ explicit.values, x, mask).y, y, message)
     own = explicit.weights[..., explicit.lead :]
-    assert not own.masked_select(~mask.mask(x.device)[:, None].expand_as(own)).any(), (
-        "weights must be 0 where the mask is False"
-    )
-    assert "nonnegative" not in settings.supports or (explicit.weights >= 0).all(), (
-        "weights are negative, but nonnegative is declared"
-    )
+    message = "weights must be 0 where the mask is False"
+    assert not own.masked_select(~mask.mask(x.device)[:, None].expand_as(own)).any(), message
+    message = "weights are negative, but nonnegative is declared"
+    assert "nonnegative" not in settings.supports or (explicit.weights >= 0).all(), message
     if padded:
         changed = torch.where((segments == 0)[..., None], 1e6, memory)
         assert torch.equal(mixer(x, mixer.recall(changed, token_positions), mask).y, mixer(x, recalled, mask).y), (
@@ -86,11 +81,8 @@ def queries_attend_to_a_source(settings: MixerSettings, padded: bool, d_memory: 
         assert_same(y[1:2], alone, "a padded source must match the source alone")
     order = torch.tensor([3, 1, 4, 0, 2])
     mask = Visibility(False, TokenPositions(L), TokenPositions(M))
-    assert_same(
-        mixer(x, memory[:, order], mask).y,
-        mixer(x, memory, mask).y,
-        "outputs must not depend on the order of the source",
-    )
+    message = "outputs must not depend on the order of the source"
+    assert_same(mixer(x, memory[:, order], mask).y, mixer(x, memory, mask).y, message)
 
 
 def _in_blocks(
@@ -132,11 +124,9 @@ def queries_without_visible_keys_get_nothing_from_them(settings: MixerSettings) 
 
 
 def a_recalled_source_can_be_reordered(settings: MixerSettings) -> None:
-    tiny, memory, rows = (
-        TinyMixer(settings, attention="cross"),
-        random_tensor(B, M, DIMS.d_memory, seed=3),
-        torch.tensor([2, 2, 0]),
-    )
+    tiny = TinyMixer(settings, attention="cross")
+    memory = random_tensor(B, M, DIMS.d_memory, seed=3)
+    rows = torch.tensor([2, 2, 0])
     mask = Visibility(False, TokenPositions(L), TokenPositions(M))
     recalled = states.reorder(tiny.mixer.recall(memory, TokenPositions(M)), rows)
     y = tiny.mixer(tiny.x, recalled, mask).y
@@ -189,11 +179,9 @@ def rows_may_share_a_source(settings: MixerSettings) -> None:
 
 
 def a_reordered_state_continues_the_reordered_rows(settings: MixerSettings) -> None:
-    tiny, memory, rows = (
-        TinyMixer(settings, attention="cross"),
-        random_tensor(B, M, DIMS.d_memory, seed=3),
-        torch.tensor([2, 0, 2]),
-    )
+    tiny = TinyMixer(settings, attention="cross")
+    memory = random_tensor(B, M, DIMS.d_memory, seed=3)
+    rows = torch.tensor([2, 0, 2])
     mask = Visibility(False, TokenPositions(L), TokenPositions(M))
     recalled = tiny.mixer.recall(memory, mask.memory)
     _, state = _in_blocks(tiny.mixer, tiny.x[:, :6], recalled, mask, [4, 2])
@@ -217,27 +205,21 @@ def a_packed_document_is_independent(settings: MixerSettings) -> None:
             if document:
                 alone = Visibility(False, TokenPositions(len(targets)), TokenPositions(len(sources)))
                 y = tiny.mixer(tiny.x[row : row + 1, targets], memory[row : row + 1, sources], alone).y
-                assert_same(
-                    together[row : row + 1, targets],
-                    y,
-                    "a target must not depend on other targets and sources of its row",
-                )
+                message = "a target must not depend on other targets and sources of its row"
+                assert_same(together[row : row + 1, targets], y, message)
     changed = torch.where((_TARGETS == 0)[..., None], 1e6, tiny.x)
     after = tiny.mixer(changed, memory, mask).y
     assert after.isfinite().all(), "outputs at padding must be finite"
-    assert torch.equal(non_padding(after, mask.queries), non_padding(together, mask.queries)), (
-        "padding must not change outputs"
-    )
+    message = "padding must not change outputs"
+    assert torch.equal(non_padding(after, mask.queries), non_padding(together, mask.queries)), message
 
 
 def every_parameter_has_a_gradient(settings: MixerSettings) -> None:
     """Also if queries see no keys; gradients must be finite."""
     tiny = TinyMixer(settings, attention="cross")
-    mixer, x, memory = (
-        tiny.mixer.train(),
-        tiny.x.requires_grad_(),
-        random_tensor(B, M, DIMS.d_memory, seed=3).requires_grad_(),
-    )
+    mixer = tiny.mixer.train()
+    x = tiny.x.requires_grad_()
+    memory = random_tensor(B, M, DIMS.d_memory, seed=3).requires_grad_()
     mask = Visibility(False, TokenPositions.packed(_TARGETS), TokenPositions.packed(_SOURCES))
     y = mixer(x, memory, mask).y
     (y * random_tensor(*y.shape, seed=2) * (_TARGETS != 0)[..., None]).sum().backward()
@@ -249,10 +231,8 @@ def every_parameter_has_a_gradient(settings: MixerSettings) -> None:
 
 def training_without_dropout_matches_evaluation(settings: MixerSettings) -> None:
     """Also of a long source, whose attention weights may be computed in chunks."""
-    tiny, memory = (
-        TinyMixer(with_zero_rates(settings), attention="cross"),
-        random_tensor(B, LONG, DIMS.d_memory, seed=3),
-    )
+    tiny = TinyMixer(with_zero_rates(settings), attention="cross")
+    memory = random_tensor(B, LONG, DIMS.d_memory, seed=3)
     mask = Visibility(
         False,
         TokenPositions(L),

@@ -28,9 +28,8 @@ MANY_ROWS = 32
 
 
 def reads_every_row_with_its_location(fixture: DatasetFixture) -> None:
-    assert len(fixture.examples) == len(fixture.rows), (
-        f"{len(fixture.rows)} rows must give as many examples, not {len(fixture.examples)}"
-    )
+    n_rows, n_read = len(fixture.rows), len(fixture.examples)
+    assert n_read == n_rows, f"{n_rows} rows must give as many examples, not {n_read}"
     for number, one in enumerate(fixture.examples, 1):
         assert one.where.endswith(f"rows.jsonl:{number}"), (
             f"the location of example {number} must end in file:{number}: {one.where!r}"
@@ -53,17 +52,12 @@ def refuses_an_invalid_cell(fixture: DatasetFixture) -> None:
         rows = [*fixture.rows[:2], {**fixture.rows[2], role: {"a": ["mapping"]}}]
         fault = _fault(lambda rows=rows: fixture.read(rows))  # type: ignore[misc]
         assert fault is not None, f"a mapping in the column {role!r} must be a DataFault"
-        assert "rows.jsonl:3" in str(fault.where), (
-            f"the DataFault of a mapping in {role!r} must have the location of the row: {fault.where}"
-        )
+        message = f"the DataFault of a mapping in {role!r} must have the location of the row: {fault.where}"
+        assert "rows.jsonl:3" in str(fault.where), message
 
 
 def reads_columns_by_the_names_in_a_recipe(fixture: DatasetFixture) -> None:
-    roles = [
-        role
-        for role in (*fixture.dataset.REQUIRED, *fixture.dataset.OPTIONAL)
-        if all(role in row for row in fixture.rows)
-    ]
+    roles = _roles_of_all(fixture)
     renamed = [{f"other {name}" if name in roles else name: cell for name, cell in row.items()} for row in fixture.rows]
     found = fixture.read(renamed, fields={role: f"other {role}" for role in roles})
     assert fixture.known(found) == fixture.known(fixture.examples), "data.fields must map roles to columns"
@@ -73,11 +67,7 @@ def reads_columns_by_the_names_in_a_recipe(fixture: DatasetFixture) -> None:
 
 def reads_columns_by_number_without_a_header(fixture: DatasetFixture) -> None:
     """Files with a header are read by name, even if the recipe has column numbers."""
-    roles = [
-        role
-        for role in (*fixture.dataset.REQUIRED, *fixture.dataset.OPTIONAL)
-        if all(role in row for row in fixture.rows)
-    ]
+    roles = _roles_of_all(fixture)
     rows = [["not read", *(_cell(row[role]) for role in roles)] for row in fixture.rows]
     numbers = {role: number for number, role in enumerate(roles, 1)}
     named = [["beside", *roles], *rows]
@@ -95,6 +85,12 @@ def reads_columns_by_number_without_a_header(fixture: DatasetFixture) -> None:
     wrong_numbers = {role: number + 7 for role, number in numbers.items()}
     found = fixture.read_table(named, field_numbers=wrong_numbers)
     assert fixture.known(found) == fixture.known(by_name), "column numbers must be ignored for a file with a header"
+
+
+def _roles_of_all(fixture: DatasetFixture) -> list[str]:
+    """The columns that every row has."""
+    roles = (*fixture.dataset.REQUIRED, *fixture.dataset.OPTIONAL)
+    return [role for role in roles if all(role in row for row in fixture.rows)]
 
 
 def _cell(value: Any) -> str:
@@ -137,9 +133,8 @@ def excludes_training_examples_from_validation(fixture: DatasetFixture) -> None:
     train, val = fixture.examples[:8], fixture.examples[6:]
     division = fixture.dataset.split(_in_memory(train), _in_memory(val), Split(share=0.3))
     validation = [fixture.dataset.content_key(one) for split, one in division.read() if split == "val"]
-    assert validation == [fixture.dataset.content_key(one) for one in fixture.examples[8:]], (
-        "examples of data.train must be removed from data.val"
-    )
+    message = "examples of data.train must be removed from data.val"
+    assert validation == [fixture.dataset.content_key(one) for one in fixture.examples[8:]], message
     fault = _fault(lambda: fixture.dataset.split(_in_memory(train), _in_memory(train[:3]), Split(share=0.3)))
     assert fault is not None, "validation data that are all in data.train must be a DataFault"
 
@@ -151,18 +146,13 @@ def encodes_examples_independently(fixture: DatasetFixture) -> None:
     for one, single in zip(together, alone, strict=True):
         for name in one._fields:
             both = getattr(one, name), getattr(single, name)
-            same = (both[0] is None) == (both[1] is None) and (
-                both[0] is None or np.array_equal(*both, equal_nan=name.endswith("labels"))
-            )
-            assert same, f"{name} of an example must not depend on the batch: {both}"
+            assert _same(name, *both), f"{name} of an example must not depend on the batch: {both}"
         assert one.ids.size > 0, "an example must have ids"
         assert one.ids.max() < fixture.used.target.vocabulary.size, "ids must be those of the tokenizer"
-        assert one.labels is None or one.labels.shape == (len(one.ids) + 1,), (
-            "labels must be one per id and one for the final separator"
-        )
-        assert (one.source is not None) == fixture.dataset.SOURCE, (
-            "an example must have a source if and only if SOURCE is declared"
-        )
+        message = "labels must be one per id and one for the final separator"
+        assert one.labels is None or one.labels.shape == (len(one.ids) + 1,), message
+        message = "an example must have a source if and only if SOURCE is declared"
+        assert (one.source is not None) == fixture.dataset.SOURCE, message
         widths.add(None if one.row_labels is None else one.row_labels.shape)
     assert len(widths) == 1, f"row_labels must have one shape: {widths}"
 
@@ -188,10 +178,7 @@ def encodes_nothing_of_a_label(fixture: DatasetFixture) -> None:
 def stores_what_it_encodes(fixture: DatasetFixture) -> None:
     memory = in_memory(fixture.dataset.encode(fixture.examples, fixture.used, fixture.labels), fixture.used)
     for name in ("ids", "starts", "labels", "row_labels"):
-        stored, expected = getattr(fixture.store, name), getattr(memory, name)
-        same = (stored is None) == (expected is None) and (
-            stored is None or np.array_equal(stored, expected, equal_nan=name.endswith("labels"))
-        )
+        same = _same(name, getattr(fixture.store, name), getattr(memory, name))
         assert same, f"{name} in files must equal those in memory"
     texts = [" ".join(fixture.dataset.texts(one)) for one in fixture.examples]
     assert fixture.store.raw_bytes == sum(len(text.encode()) for text in texts), "raw_bytes must be those of the texts"
@@ -218,9 +205,8 @@ def keeps_rows_within_the_context(fixture: DatasetFixture) -> None:
         read = rows.ids.shape[1] - packing.shape.lookahead
         assert read <= context, f"rows of context {context} must have at most that many tokens, not {read}"
         assert rows.source is None or rows.source.ids.shape[1] <= context, f"sources must have at most {context} tokens"
-        assert packing.lengths.max() <= context, (
-            f"lengths must be at most the context {context}: {packing.lengths.max()}"
-        )
+        longest = packing.lengths.max()
+        assert longest <= context, f"lengths must be at most the context {context}: {longest}"
         assert len(packing.lengths) == packing.n_rows, "lengths must have one entry per row"
 
 
@@ -241,9 +227,8 @@ def cuts_a_stream_elsewhere_in_other_epochs(fixture: DatasetFixture) -> None:
                 assert rows.segments is not None
                 n_documents = len(set(rows.segments[number, :-1].tolist()) - {0})
                 documents = packing.documents(numbers[number : number + 1], epoch)
-                assert n_documents == len(documents), (
-                    f"row {number} of epoch {epoch} has {n_documents} documents, not {documents}"
-                )
+                message = f"row {number} of epoch {epoch} has {n_documents} documents, not {documents}"
+                assert n_documents == len(documents), message
         assert len(contents) > 1, "epochs must cut the stream at different places"
 
 
@@ -255,9 +240,8 @@ def reads_every_example_in_evaluation(fixture: DatasetFixture) -> None:
     numbers = np.concatenate([packing.documents(np.arange(packing.n_rows), 0)])
     assert [*numbers] == [*range(len(fixture.examples))], "an epoch must read every example"
     keys = np.concatenate([rows.keys for rows in batches])
-    assert [*keys] == [*np.concatenate([rows.keys for rows in packing.eval_rows(3)])], (
-        "the key of a row must not depend on the batch"
-    )
+    message = "the key of a row must not depend on the batch"
+    assert [*keys] == [*np.concatenate([rows.keys for rows in packing.eval_rows(3)])], message
     few = sum(map(len, packing.eval_rows(5, tokens=1)))
     assert few == 1, f"tokens=1 must end the evaluation after one row, not after {few}"
 
@@ -269,9 +253,8 @@ def describes_its_data(fixture: DatasetFixture) -> None:
     lines, facts = fixture.dataset.stats(text, packings)
     assert lines, "stats must return lines"
     assert json.dumps(facts), "stats must return JSON values"
-    assert str(len(fixture.examples)) in fixture.dataset.size_summary(text), (
-        "opened must contain the number of examples"
-    )
+    message = "opened must contain the number of examples"
+    assert str(len(fixture.examples)) in fixture.dataset.size_summary(text), message
     if fixture.labels is not None:
         labels = fixture.dataset.read_labels({"labels": json.loads(json.dumps(fixture.labels.to_json()))})
         assert labels == fixture.labels, "read_labels must restore the labels of config.json"
@@ -310,6 +293,13 @@ def _tried(check: Callable[[DatasetFixture], None], dataset: Dataset, rows: Sequ
 
 def _in_memory(examples: Sequence[Any]) -> Examples:
     return Examples.of(lambda: iter(examples))
+
+
+def _same(name: str, part: Any, other: Any) -> bool:
+    """Whether both are None, or equal arrays; labels may be NaN."""
+    if part is None or other is None:
+        return part is other
+    return np.array_equal(part, other, equal_nan=name.endswith("labels"))
 
 
 def _fault(doing: Callable[[], object]) -> DataFault | None:

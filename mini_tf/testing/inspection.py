@@ -155,9 +155,8 @@ def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
     expected_heads = sorted(
         (one.kind, one.layer, head) for one in captured.attention for head in range(one.weights.shape[1])
     )
-    assert sorted((head.kind, head.layer, head.head) for head in heads) == expected_heads, (
-        "softmax statistics must contain each head once"
-    )
+    message = "softmax statistics must contain each head once"
+    assert sorted((head.kind, head.layer, head.head) for head in heads) == expected_heads, message
     for head in heads:
         where = f"{head.kind} layer {head.layer} head {head.head}"
         assert math.isnan(head.normalised) or -_CLOSE <= head.normalised <= 1 + _CLOSE, (
@@ -210,9 +209,8 @@ def hidden_states_of_every_call_are_captured(settings: ModelSettings) -> None:
     with _recorded_calls(model) as calls:
         captured = _captured(model)
     calls = calls[len(calls) // 2 :]  # the calls of the second of two forward passes
-    assert {call.of.name for call in calls} == {one.name for one in model.stacks()}, (
-        "every declared stack must be called"
-    )
+    message = "every declared stack must be called"
+    assert {call.of.name for call in calls} == {one.name for one in model.stacks()}, message
     for hidden, (one, inputs, y) in zip(captured.hidden, calls, strict=True):
         assert hidden.rows == one.rows, f"hidden states of {one.name} must be of {one.rows}, not {hidden.rows}"
         assert len(hidden.layers) == one.stack.n_calls + 1, (
@@ -223,9 +221,8 @@ def hidden_states_of_every_call_are_captured(settings: ModelSettings) -> None:
             f"hidden states of {one.name} must be (1, {n}, D)"
         )
         assert_same(hidden.layers[0], inputs, f"the first hidden states of {one.name} must be its input")
-        assert_same(
-            one.stack.norm(hidden.layers[-1]), y, f"the normed last hidden states of {one.name} must be its output"
-        )
+        message = f"the normed last hidden states of {one.name} must be its output"
+        assert_same(one.stack.norm(hidden.layers[-1]), y, message)
 
 
 def word_vectors_are_hidden_states_of_its_tokens(settings: ModelSettings) -> None:
@@ -262,11 +259,8 @@ def feed_forward_layers_are_sums_of_memories(settings: ModelSettings) -> None:
     def check(name: str, layer: int, part: KeyValueMemories, x: Tensor) -> None:
         seen.append((name, layer))
         bias = 0 if part.value_bias is None else part.value_bias
-        assert_same(
-            part.coefficients(x) @ part.values + bias,
-            part.forward(x),
-            f"{name}: layer {layer} must be a sum of its memories",
-        )
+        message = f"{name}: layer {layer} must be a sum of its memories"
+        assert_same(part.coefficients(x) @ part.values + bias, part.forward(x), message)
 
     with torch.no_grad(), ExitStack() as hooks:
         for one in model.stacks():

@@ -95,9 +95,8 @@ def attention_has_the_declared_direction(settings: ModelSettings) -> None:
     model, ids = tiny_model(settings), random_ids()
     changed = torch.cat([ids[:, :-1], (ids[:, -1:] + 1) % VOCABULARY], dim=1)
     before, after = logits_of(model, ids), logits_of(model, changed)
-    assert settings.causal == torch.equal(before[:, :-1], after[:, :-1]), (
-        "logits of earlier tokens must depend on later tokens only if bidirectional"
-    )
+    message = "logits of earlier tokens must depend on later tokens only if bidirectional"
+    assert settings.causal == torch.equal(before[:, :-1], after[:, :-1]), message
 
 
 def packed_documents_are_independent(settings: ModelSettings) -> None:
@@ -108,12 +107,8 @@ def packed_documents_are_independent(settings: ModelSettings) -> None:
     segments = torch.tensor([[1] * 4 + [2] * (L - 4)])
     together = logits_of(model, ids, TokenPositions.packed(segments))
     for part in (slice(0, 4), slice(4, L)):
-        assert_same(
-            together[:, part],
-            logits_of(model, ids[:, part]),
-            "a document must not depend on the other documents of its row",
-            1e-8,
-        )
+        message = "a document must not depend on the other documents of its row"
+        assert_same(together[:, part], logits_of(model, ids[:, part]), message, 1e-8)
 
 
 def a_prefix_is_bidirectional(settings: ModelSettings) -> None:
@@ -148,20 +143,13 @@ def selected_tokens_match_all_tokens(settings: ModelSettings) -> None:
     assert whole.y.shape == (B, L, model.d_model), f"hidden states must be (B, L, D): {list(whole.y.shape)}"
     assert_same(chosen.y, whole.y.flatten(0, 1)[at], "selected tokens must match all tokens")
     logits, candidates = output_logits(model, whole), torch.tensor([5, 1])
-    assert_same(
-        output_logits(model, chosen),
-        logits.flatten(0, 1)[at],
-        "logits of selected tokens must match those of all tokens",
-    )
-    assert_same(
-        output_logits(model, whole, candidates), logits[..., candidates], "logits of candidates must match all logits"
-    )
+    message = "logits of selected tokens must match those of all tokens"
+    assert_same(output_logits(model, chosen), logits.flatten(0, 1)[at], message)
+    message = "logits of candidates must match all logits"
+    assert_same(output_logits(model, whole, candidates), logits[..., candidates], message)
     each = torch.stack([ids, (ids + 1) % VOCABULARY], dim=-1)
-    assert_same(
-        output_logits(model, whole, each),
-        logits.gather(-1, each),
-        "logits of each token's candidates must match all logits",
-    )
+    message = "logits of each token's candidates must match all logits"
+    assert_same(output_logits(model, whole, each), logits.gather(-1, each), message)
 
 
 def padding_does_not_change_outputs(settings: ModelSettings) -> None:
@@ -179,13 +167,11 @@ def padding_does_not_change_outputs(settings: ModelSettings) -> None:
 
 def loaded_weights_reproduce_the_model(settings: ModelSettings) -> None:
     model, other = tiny_model(settings), tiny_model(settings, seed=1)
-    assert not torch.equal(logits_of(model, random_ids()), logits_of(other, random_ids())), (
-        "two seeds must give different models"
-    )
+    message = "two seeds must give different models"
+    assert not torch.equal(logits_of(model, random_ids()), logits_of(other, random_ids())), message
     other.load_weights(model.weights())
-    assert torch.equal(logits_of(model, random_ids()), logits_of(other, random_ids())), (
-        "loaded weights must give the same logits"
-    )
+    message = "loaded weights must give the same logits"
+    assert torch.equal(logits_of(model, random_ids()), logits_of(other, random_ids())), message
     assert len({tensor.data_ptr() for tensor in model.weights().values() if tensor.numel()}) == sum(
         tensor.numel() > 0 for tensor in model.weights().values()
     ), "weights() must hold each tensor once"
@@ -222,9 +208,8 @@ def penalties_are_summed_over_mixers_and_rows(settings: ModelSettings) -> None:
         alone = [
             model(row_alone(ids, row), None if source is None else row_alone(source, row)).penalty for row in range(B)
         ]
-        assert_same(
-            before, torch.stack(alone).sum(), "the penalty of a batch must be that of its rows, without padding", 1e-8
-        )
+        message = "the penalty of a batch must be that of its rows, without padding"
+        assert_same(before, torch.stack(alone).sum(), message, 1e-8)
 
     def add(mixer: nn.Module, inputs: object, mixed: ForwardOutput) -> ForwardOutput:
         added.append(2.0 ** len(added))
@@ -254,9 +239,8 @@ def every_parameter_has_a_gradient_and_a_depth(settings: ModelSettings) -> None:
 def the_head_can_be_replaced(settings: ModelSettings) -> None:
     model = tiny_model(settings)
     model.replace_head(TaskHead(model.d_model, 3, 0.0).double())
-    assert model.logits(model(Tokens(random_ids()), source_for(model)).y).shape == (B, L, 3), (
-        "logits must come from the new head"
-    )
+    message = "logits must come from the new head"
+    assert model.logits(model(Tokens(random_ids()), source_for(model)).y).shape == (B, L, 3), message
 
 
 def adapters_cover_every_stack_and_merge(settings: ModelSettings) -> None:
@@ -280,9 +264,8 @@ def captured_attention_gives_the_same_logits(settings: ModelSettings) -> None:
     assert captured.difference < 1e-8, (
         f"logits with `explicit` attention must be equal: difference {captured.difference:g}"
     )
-    assert {reading.kind for reading in captured.attention} == set(attention_kinds(model)), (
-        "every attention type must be captured"
-    )
+    message = "every attention type must be captured"
+    assert {reading.kind for reading in captured.attention} == set(attention_kinds(model)), message
     n = {"own": L, "source": M}
     for reading in captured.attention:
         rows, columns = reading.weights.shape[-2], reading.weights.shape[-1] - reading.lead
@@ -334,20 +317,15 @@ def a_reordered_state_continues_the_reordered_rows(settings: ModelSettings) -> N
 @torch.inference_mode()
 def the_fast_decoder_gives_the_same_logits(settings: ModelSettings) -> None:
     model, ids = tiny_model(settings), random_ids(2, 4, seed=6)
-    assert FastDecoder.fits(model) or not _declares_fast_decoding(model), (
-        "the fast decoder must support the model if all its parts do"
-    )
+    message = "the fast decoder must support the model if all its parts do"
+    assert FastDecoder.fits(model) or not _declares_fast_decoding(model), message
     if not FastDecoder.fits(model):
         return
     prompts = [random_ids(1, length, seed=length)[0].tolist() for length in (3, 6)]
     fast, plain = (_decoder(model, prompts, fast=which) for which in (True, False))
     for step in range(ids.shape[1]):
-        assert_same(
-            fast.decode(ids[:, step]),
-            plain.decode(ids[:, step]),
-            f"step {step + 1}: the fast decoder must match forward",
-            1e-8,
-        )
+        message = f"step {step + 1}: the fast decoder must match forward"
+        assert_same(fast.decode(ids[:, step]), plain.decode(ids[:, step]), message, 1e-8)
 
 
 def _declares_fast_decoding(model: Model) -> bool:

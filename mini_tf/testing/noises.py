@@ -71,9 +71,8 @@ def noises_follow_each_other(settings: NoiseSettings) -> None:
         for _ in range(2):
             found = settings.apply(found, np.random.default_rng(seed))
         assert len(found.tokens) == found.lengths.sum(), "lengths must add up to the number of tokens"
-        assert settings.DELETES or sorted(found.tokens.tolist()) == [*range(60)], (
-            "every token must be in a mark or in the text"
-        )
+        message = "every token must be in a mark or in the text"
+        assert settings.DELETES or sorted(found.tokens.tolist()) == [*range(60)], message
 
 
 def replaces_or_removes_the_share_of_the_tokens(settings: NoiseSettings) -> None:

@@ -64,9 +64,8 @@ def padding_changes_nothing(tried: Tried) -> None:
     real = None if batch.inputs.token_positions is None else batch.inputs.token_positions.segments
     assert real is not None, "the batch must have segments that mark padding"
     assert batch.counts["tokens"] == int((real != 0).sum()), "counts: tokens must be all input tokens without padding"
-    assert batch.target_positions is None or bool((real.flatten()[batch.target_positions] != 0).all()), (
-        "padding must not be a target"
-    )
+    message = "padding must not be a target"
+    assert batch.target_positions is None or bool((real.flatten()[batch.target_positions] != 0).all()), message
     other = replace(
         other_padding(case.rows), source=None if case.rows.source is None else other_padding(case.rows.source)
     )
@@ -109,9 +108,8 @@ def prepare_is_pure(tried: Tried) -> None:
     whole, again = case.objective.prepare(case.rows), case.objective.prepare(case.rows)
     single = [case.objective.prepare(rows) for rows in case.cut(1)]
     for name, array in arrays.items():
-        assert np.array_equal(array, before[name], equal_nan=array.dtype.kind == "f"), (
-            f"prepare must not change rows.{name}"
-        )
+        message = f"prepare must not change rows.{name}"
+        assert np.array_equal(array, before[name], equal_nan=array.dtype.kind == "f"), message
     assert torch.equal(torch.get_rng_state(), generators[0]), "prepare must not use torch's global generator"
     assert repr(np.random.get_state()) == generators[1], "prepare must not use numpy's global generator"
     for what, batches in (("prepared twice", [again]), ("prepared one by one", single)):
@@ -143,9 +141,8 @@ def parts_are_counted(tried: Tried) -> None:
             assert batch.counts[name] <= most, f"counts: {name} must be at most {most}, one a row: {batch.counts[name]}"
         assert settings.TOKEN_LOSS is None or settings.TOKEN_LOSS in sums.parts, "TOKEN_LOSS must be a part of the loss"
         assert sums.metrics.keys() <= {*declared}, f"METRICS must declare {sorted(sums.metrics.keys() - {*declared})}"
-        assert all(float(many) >= 0 for _, many in sums.metrics.values()), (
-            "the denominator of a metric must not be negative"
-        )
+        message = "the denominator of a metric must not be negative"
+        assert all(float(many) >= 0 for _, many in sums.metrics.values()), message
         assert (sums.outputs is None) or accumulator is not None, "outputs need a metric accumulator"
         if accumulator is not None:
             assert sums.outputs is not None, "a metric accumulator needs outputs"
@@ -169,9 +166,8 @@ def evaluation_is_repeatable(tried: Tried) -> None:
         found.append(case.sums(training=False)[1])
     for other in found[1:]:
         assert other.parts.keys() == found[0].parts.keys()
-        assert all(torch.equal(other.parts[name], part) for name, part in found[0].parts.items()), (
-            "in eval mode the loss must be deterministic"
-        )
+        message = "in eval mode the loss must be deterministic"
+        assert all(torch.equal(other.parts[name], part) for name, part in found[0].parts.items()), message
         outputs = [one.outputs for one in (other, found[0]) if one.outputs is not None]
         assert not outputs or torch.equal(*outputs), "in eval mode outputs must be deterministic"
 
@@ -268,9 +264,8 @@ def packed_documents_are_apart(tried: Tried) -> None:
             _, other = case.predictions(with_other_tokens(rows, segments == document, case.vocabulary), training)
             assert other is not None
             kept = of_targets != document
-            assert not (differ(hidden, other) & kept).any(), (
-                f"a target must not depend on document {document} of its row, another one"
-            )
+            message = f"a target must not depend on document {document} of its row, another one"
+            assert not (differ(hidden, other) & kept).any(), message
 
 
 @torch.no_grad()
@@ -343,12 +338,10 @@ def task_does_not_change_the_model(tried: Tried) -> None:
         torch.manual_seed(1)
         drawn.append(objective_tensors(case.model, case.objective.task(case.model).double()))
     assert case.model.weights().keys() == before.keys(), "the task must not add weights to the model"
-    assert all(torch.equal(tensor, before[name]) for name, tensor in case.model.weights().items()), (
-        "the task must not change the model"
-    )
-    assert all(torch.equal(tensor, drawn[1][name]) for name, tensor in drawn[0].items()), (
-        "the same seed must give the same weights"
-    )
+    message = "the task must not change the model"
+    assert all(torch.equal(tensor, before[name]) for name, tensor in case.model.weights().items()), message
+    message = "the same seed must give the same weights"
+    assert all(torch.equal(tensor, drawn[1][name]) for name, tensor in drawn[0].items()), message
 
 
 CONTRACT = (

@@ -74,10 +74,8 @@ def allocates_the_declared_state_bytes(settings: OptimizerSettings) -> None:
     """`state_bytes` equals the state's size after some steps; its tensors are named after their parameters."""
     optimizer = _stepped(settings, range(3))
     tensors = {name: tensor for name, tensor in optimizer.state_tensors().items() if name != "step"}
-    allocated, declared = (
-        sum(t.numel() * t.element_size() for t in tensors.values()),
-        state_bytes(settings, _parameters()),
-    )
+    allocated = sum(t.numel() * t.element_size() for t in tensors.values())
+    declared = state_bytes(settings, _parameters())
     assert allocated == declared, (
         f"the state must take the {declared} bytes that Settings.moments declares: {allocated}"
     )
@@ -112,11 +110,8 @@ def skips_parameters_without_gradient(settings: OptimizerSettings) -> None:
         optimizer = _stepped(settings, range(2))
         before = {name: tensor.clone() for name, tensor in _all(optimizer).items() if name.partition(".")[0] in idle}
         _steps(optimizer, range(2, 4), idle)
-        _equal(
-            {name: _all(optimizer)[name] for name in before},
-            before,
-            "a parameter before and after steps without its gradient",
-        )
+        message = "a parameter before and after steps without its gradient"
+        _equal({name: _all(optimizer)[name] for name in before}, before, message)
 
 
 def returns_the_gradient_norm(settings: OptimizerSettings) -> None:
@@ -173,11 +168,8 @@ def scales_the_learning_rate_of_each_parameter(settings: OptimizerSettings) -> N
 def changes_nothing_at_learning_rate_zero(settings: OptimizerSettings) -> None:
     before = {name: p.tensor.detach() for name, p in _parameters().items()}
     optimizer = _stepped(settings, range(3), lr=0.0)
-    _equal(
-        {name: p.tensor for name, p in optimizer.parameters.items()},
-        before,
-        "weights before and after steps at learning rate 0",
-    )
+    message = "weights before and after steps at learning rate 0"
+    _equal({name: p.tensor for name, p in optimizer.parameters.items()}, before, message)
 
 
 def decays_matrices_and_nothing_else(settings: OptimizerSettings) -> None:

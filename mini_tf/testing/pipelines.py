@@ -68,9 +68,8 @@ def generates_the_same_in_any_batch(fixture: PipelineFixture) -> None:
     places = [f"stdin:{number}" for number, _ in enumerate(fixture.prompts, 1)]
     by_line = fixture.outputs(fixture.prompts, places, by_line=True)
     assert all(output.lines for output in by_line), "a line of input must give a line of output"
-    assert not any("\n" in line for output in by_line for line in output.lines), (
-        "output lines must not contain newlines"
-    )
+    message = "output lines must not contain newlines"
+    assert not any("\n" in line for output in by_line for line in output.lines), message
 
 
 def predicts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
@@ -108,9 +107,8 @@ def reads_a_text_as_it_is_inspected(fixture: PipelineFixture) -> None:
         inside = [ids[len(before) : len(ids) - len(behind)] for ids in inspected]
         expected = [id for ids in inside for id in (tokenizer.vocabulary.separator, *ids)][1:]
         expected = [*before, *expected, *behind]
-        assert len(texts) > 1 or expected == inspected[0], (
-            "a text must stand between the special tokens of text_affixes"
-        )
+        message = "a text must stand between the special tokens of text_affixes"
+        assert len(texts) > 1 or expected == inspected[0], message
         assert seen[0] == expected, (
             f"{texts} is inspected as {expected}, but read as {seen[0]}; see FRAMING and READS_MASKS"
         )
@@ -119,9 +117,8 @@ def reads_a_text_as_it_is_inspected(fixture: PipelineFixture) -> None:
 def scores_texts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
     """By each kind of TEXT_SCORES; the score is that of the text, also beside longer ones."""
     has = type(fixture.pipeline).score_texts is not Pipeline.score_texts
-    assert has == bool(fixture.settings.TEXT_SCORES), (
-        "TEXT_SCORES must be declared if and only if the pipeline defines score_texts"
-    )
+    message = "TEXT_SCORES must be declared if and only if the pipeline defines score_texts"
+    assert has == bool(fixture.settings.TEXT_SCORES), message
     texts = ["the old man", "a", "the old man", "no dog ever saw the old man sleep"]
     for kind in fixture.settings.TEXT_SCORES:
         together = fixture.pipeline.score_texts(texts, kind=kind)
@@ -237,9 +234,8 @@ def generates_texts_with_references(fixture: PipelineFixture) -> None:
     generated = [*fixture.pipeline.generate_with_references(fixture.data.store, 5, lambda: chunks.append(None))]
     assert len(generated) == 5, f"five examples must give five texts, not {len(generated)}"
     assert chunks, "each_chunk must be called"
-    assert all(isinstance(text, str) and references for text, references in generated), (
-        "each text must come with references"
-    )
+    message = "each text must come with references"
+    assert all(isinstance(text, str) and references for text, references in generated), message
     undeclared = fixture.pipeline.scores(iter(generated)).keys() - {*fixture.settings.GENERATION_METRICS}
     assert not undeclared, f"GENERATION_METRICS must declare {undeclared}"
 

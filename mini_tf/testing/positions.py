@@ -82,12 +82,10 @@ def _bias(encoding: PositionalEncoding, length: int = L) -> torch.Tensor | None:
 
 
 def it_applies_where_declared(settings: PositionalEncodingSettings) -> None:
-    encoding, token_positions, x, heads = (
-        tiny_encoding(settings),
-        TokenPositions(L, 3),
-        random_tensor(B, L, DIMS.d_model),
-        _heads(),
-    )
+    encoding = tiny_encoding(settings)
+    token_positions = TokenPositions(L, 3)
+    x = random_tensor(B, L, DIMS.d_model)
+    heads = _heads()
     assert encoding.applies_to == settings.APPLIES_TO, "applies_to of the module must equal APPLIES_TO of the settings"
     applied = {
         "embed": not torch.equal(encoding.embed(x, token_positions), x),
@@ -104,9 +102,8 @@ def every_layer_has_its_encoding(settings: PositionalEncodingSettings) -> None:
     """`of_layer` of what `build_layers` returns applies where declared; if overridden, each layer has another one."""
     encoding, heads = tiny_layers(settings), _heads()
     layers = [encoding.of_layer(layer) for layer in range(N_LAYERS)]
-    assert encoding.applies_to == settings.APPLIES_TO, (
-        "applies_to of build_layers must equal APPLIES_TO of the settings"
-    )
+    message = "applies_to of build_layers must equal APPLIES_TO of the settings"
+    assert encoding.applies_to == settings.APPLIES_TO, message
     for number, layer in enumerate(layers):
         applied = {
             "rotary": not torch.equal(layer.rotate(heads, TokenPositions(L, 3)), heads),
@@ -123,12 +120,10 @@ def every_layer_has_its_encoding(settings: PositionalEncodingSettings) -> None:
 
 def it_depends_on_positions_only(settings: PositionalEncodingSettings) -> None:
     """The encoding of a token depends on its position in the document, not on other tokens of the row."""
-    encoding, token_positions, x, heads = (
-        tiny_encoding(settings),
-        positions_of_layout("packed"),
-        random_tensor(B, L, DIMS.d_model),
-        _heads(),
-    )
+    encoding = tiny_encoding(settings)
+    token_positions = positions_of_layout("packed")
+    x = random_tensor(B, L, DIMS.d_model)
+    heads = _heads()
     assert token_positions.positions is not None
     assert token_positions.segments is not None
     together, rotated = encoding.embed(x, token_positions), encoding.rotate(heads, token_positions)
@@ -136,16 +131,10 @@ def it_depends_on_positions_only(settings: PositionalEncodingSettings) -> None:
         for row in range(B):
             if token_positions.segments[row, t]:
                 alone = TokenPositions(1, int(token_positions.positions[row, t]))
-                assert_same(
-                    encoding.embed(x[row : row + 1, t : t + 1], alone)[0, 0],
-                    together[row, t],
-                    "an embedding must not depend on other tokens",
-                )
-                assert_same(
-                    encoding.rotate(heads[row : row + 1, t : t + 1], alone)[0, 0],
-                    rotated[row, t],
-                    "a query must not depend on other tokens",
-                )
+                message = "an embedding must not depend on other tokens"
+                assert_same(encoding.embed(x[row : row + 1, t : t + 1], alone)[0, 0], together[row, t], message)
+                message = "a query must not depend on other tokens"
+                assert_same(encoding.rotate(heads[row : row + 1, t : t + 1], alone)[0, 0], rotated[row, t], message)
     bias = _bias(encoding)
     if bias is not None:
         assert bias.shape == (
@@ -187,16 +176,10 @@ def rotate_is_linear(settings: PositionalEncodingSettings) -> None:
     separate = 2 * encoding.rotate(one, token_positions, 2) - 3 * encoding.rotate(other, token_positions, 2)
     assert_same(encoding.rotate(2 * one - 3 * other, token_positions, 2), separate, "rotate must be linear")
     if encoding.orthogonal:
-        assert_same(
-            encoding.rotate(one, token_positions, 2).norm(dim=-1),
-            one.norm(dim=-1),
-            "rotate must preserve norms if `orthogonal`",
-        )
-        assert_same(
-            encoding.rotate(one, token_positions, 2),
-            encoding.rotate(one, token_positions, 0),
-            "rotate must treat queries and keys alike if `orthogonal`",
-        )
+        message = "rotate must preserve norms if `orthogonal`"
+        assert_same(encoding.rotate(one, token_positions, 2).norm(dim=-1), one.norm(dim=-1), message)
+        message = "rotate must treat queries and keys alike if `orthogonal`"
+        assert_same(encoding.rotate(one, token_positions, 2), encoding.rotate(one, token_positions, 0), message)
 
 
 def every_parameter_has_a_gradient(settings: PositionalEncodingSettings) -> None:

@@ -98,11 +98,9 @@ class PipelineFixture:
         trained = _Overfitted(**vars(replace(untrained, model=model)))
         packing = pack(trained.recipe, store, trained.tokenizer, trained.objective)
         [rows] = packing.eval_rows(packing.n_rows)
-        batch, task, weights = (
-            trained.objective.prepare(rows),
-            untrained.objective.task(model),
-            trained.objective.weights,
-        )
+        batch = trained.objective.prepare(rows)
+        task = untrained.objective.task(model)
+        weights = trained.objective.weights
         for module in task.modules():
             if isinstance(module, Dropout):
                 module.rate = 0.0
