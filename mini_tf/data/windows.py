@@ -107,9 +107,12 @@ class Windows(Packing):
         if self.pack == "docs":
             document = np.searchsorted(self.store.starts, index, side="right")
             segments = np.where(real, document - document[:, :1] + 1, 0)
-        words, sentences = (
-            None if of is None else of(ids) for of in (self.shape.word_starts_of, self.shape.sentence_starts_of)
-        )
+        return self._with_starts(ids, keys, segments)
+
+    def _with_starts(self, ids: np.ndarray, keys: np.ndarray, segments: np.ndarray | None) -> Rows:
+        """Rows with the starts of words and sentences, if the objective needs them."""
+        starts_of = self.shape.word_starts_of, self.shape.sentence_starts_of
+        words, sentences = (None if of is None else of(ids) for of in starts_of)
         return Rows(ids, keys, segments, words, sentence_starts=sentences)
 
     @property
@@ -197,10 +200,7 @@ class StreamedRows(Windows):
             ids[chosen] = part.ids[index % n]
             segments[chosen] = np.searchsorted(part.starts, index % n, side="right") + index // n * len(part.starts)
         numbers = segments - segments[:, :1] + 1 if self.pack == "docs" else None
-        words, sentences = (
-            None if of is None else of(ids) for of in (self.shape.word_starts_of, self.shape.sentence_starts_of)
-        )
-        return Rows(ids, keys, numbers, words, sentence_starts=sentences)
+        return self._with_starts(ids, keys, numbers)
 
     def documents(self, rows: np.ndarray, epoch: int) -> np.ndarray:
         """Empty: documents of a streamed corpus have no numbers; see `names`."""

@@ -13,19 +13,8 @@ UNSUPPORTED_BEAM_OPTIONS = dict.fromkeys(
 """`PipelineSettings.UNSUPPORTED_OPTIONS` of models without beam search."""
 GENERATE_OPTIONS = {
     *BEAM_OPTIONS,
-    *(
-        "max_new_tokens",
-        "temperature",
-        "top_k",
-        "top_p",
-        "min_p",
-        "repetition_penalty",
-        "num_samples",
-        "stop",
-        "seed",
-        "greedy",
-    ),
-    *("logprobs", "stream", "batch_size"),
+    *("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "num_samples", "stop"),
+    *("seed", "greedy", "logprobs", "stream", "batch_size"),
 }
 
 Framing = Literal["continued", "masked", "example", "source"]

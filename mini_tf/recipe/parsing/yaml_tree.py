@@ -231,21 +231,8 @@ _NAMES = {
 }
 """Alone, or after another word: db_password."""
 _SECRET_OWNERS = {
-    *(
-        "access",
-        "api",
-        "auth",
-        "oauth",
-        "bearer",
-        "refresh",
-        "session",
-        "secret",
-        "private",
-        "security",
-        "login",
-        "hub",
-        "ssh",
-    ),
+    *("access", "api", "auth", "oauth", "bearer", "refresh", "session", "secret", "private", "security", "login"),
+    *("hub", "ssh"),
     *("hf", "huggingface", "openai", "anthropic", "wandb", "github", "gh", "gitlab", "slack", "aws"),
 }
 """Words before "token" or "key" that make it a secret; most tokens in recipes are pieces of text."""
