@@ -85,11 +85,9 @@ def _folds(value: dict[str, Any]) -> Split:
 
 
 def _written(split: Split) -> Any:
-    return (
-        str(split)
-        if split.folds is None
-        else {key: number for key in ("folds", "fold") if (number := getattr(split, key)) is not None}
-    )
+    if split.folds is None:
+        return str(split)
+    return {key: number for key in ("folds", "fold") if (number := getattr(split, key)) is not None}
 
 
 _FORMS: dict[str, Any] = {

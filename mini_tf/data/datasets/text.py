@@ -81,11 +81,9 @@ class Settings(Dataset):
 
     def split(self, train: Examples, val: Examples | None, split: Split) -> DataSplit:
         if val is not None:
-            return (
-                _streams_as_given(train, val, self.hasher(content=True))
-                if split.tail
-                else super().split(train, val, split)
-            )
+            if split.tail:
+                return _streams_as_given(train, val, self.hasher(content=True))
+            return super().split(train, val, split)
         if split.folds is not None:
             return super().split(train, None, split)
         hasher = self.hasher(content=False)

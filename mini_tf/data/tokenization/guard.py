@@ -24,11 +24,9 @@ def call_guarded(doing: str, work: Callable[[], Result], n_bytes: int | None = N
     interrupted.
     """
     with suppressed_stderr(), guarded(doing):
-        return (
-            work()
-            if n_bytes is None
-            else _in_time(doing, work, limits().tokenizer_seconds * max(1.0, n_bytes / BYTES_PER_TIMEOUT))
-        )
+        if n_bytes is None:
+            return work()
+        return _in_time(doing, work, limits().tokenizer_seconds * max(1.0, n_bytes / BYTES_PER_TIMEOUT))
 
 
 def _in_time(doing: str, work: Callable[[], Result], seconds: float) -> Result:

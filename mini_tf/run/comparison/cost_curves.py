@@ -47,11 +47,9 @@ class RunCurves:
     def root(self) -> "RunCurves":
         """The set of runs that it is part of, with seeds of folds the outer one; a single run itself."""
         parent = self.folder.parent
-        return (
-            RunCurves.read(parent).root
-            if self.folder in finding.member_folders(parent) and finding.is_run(parent)
-            else self
-        )
+        if self.folder in finding.member_folders(parent) and finding.is_run(parent):
+            return RunCurves.read(parent).root
+        return self
 
     @property
     def hashes(self) -> Mapping[str, str]:
