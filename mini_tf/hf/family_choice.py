@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mini_tf.hf.families import Config, Facts, Family, Head
-from mini_tf.hf.families._stacks import shortest_period
+from mini_tf.hf.families._architectures import shortest_period
 from mini_tf.nn.model import ModelSettings
 from mini_tf.recipe.kind_settings.inference_settings import inference_settings
 from mini_tf.recipe.kinds import kinds_of, listing, settings_of, usable_settings

@@ -32,13 +32,13 @@ class Layout:
 
 
 class Transposed(Layout):
-    """A matrix is stored (inputs, outputs), as in GPT-2's Conv1D."""
+    """A matrix is stored (inputs, outputs), as in GPT-2's Conv1D; a vector as it is."""
 
     def read(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
-        return parts[0].T.contiguous()
+        return parts[0].t().contiguous()
 
     def write(self, ours: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-        return [ours.T.contiguous()]
+        return [ours.t().contiguous()]
 
 
 class Shifted(Layout):
@@ -119,6 +119,17 @@ class Zero(Layout):
 
 Names = Mapping[str, Layout]
 """By module of the model, with {i} for the number of a layer, or by the full name of one tensor."""
+Layer = Mapping[str, str | tuple[str, ...]]
+"""The names of the modules of a layer in the files, by our names; several are the parts of one."""
+
+
+def within(prefix: str, layer: Layer, theirs: str) -> dict[str, Layout]:
+    """The names of the modules of each layer of a stack: {"own.norm": "ln_1"} of the layers "stack" and ".h"."""
+    parts = {ours: (names,) if isinstance(names, str) else names for ours, names in layer.items()}
+    return {
+        f"{prefix}.layers.{{i}}.{ours}": Layout(*(f"{theirs}.{{i}}.{name}" for name in names))
+        for ours, names in parts.items()
+    }
 
 
 class Pair(NamedTuple):

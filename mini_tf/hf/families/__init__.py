@@ -1,10 +1,11 @@
 """The families of Hugging Face models that are read and written; each other file is one, named as its model_type.
 
-A family is a mapping of settings, both ways, and a table of the names of tensors, read both ways. What the settings of
-a family cannot say is found by writing them and reading them back, so a family refuses by itself what it does not have.
+A family declares its keys of config.json, the settings that all its models have, and the names of its tensors, each
+read both ways. What the settings of a family cannot say is found by writing them and reading them back, so a family
+refuses by itself what it does not have.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
@@ -15,13 +16,11 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.tokenizer_files import find_two
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.hf.config_json import NO_EFFECT, Config, end_ids, forced_bos, no_such_model, pad_token, special_token
-from mini_tf.hf.layouts import Layout, Names
-from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings
+from mini_tf.hf.layouts import Layer, Layout, Names, within
+from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.recipe.kinds import Kind, settings_of
 
-__all__ = ["Config", "Facts", "Family", "Head", "Layout", "Names"]
-
-OBJECTIVE = "objective"
+__all__ = ["Config", "ConfigKey", "Facts", "Family", "Head", "Layout", "Names", "their_word", "value_of"]
 
 
 class Head(NamedTuple):
@@ -43,6 +42,11 @@ class Head(NamedTuple):
     pools: tuple[str, ...] = ()
     numbers: bool = False
 
+    @property
+    def masked(self) -> bool:
+        """Whether it is a masked-LM head."""
+        return self.objective is not None and bool(self.objective["kind"] == "masked")
+
     def fits(self, objective: ObjectiveSettings) -> bool:
         """Whether a model that was trained with `objective` has this head."""
         if self.objective is None:
@@ -59,10 +63,54 @@ class Facts(NamedTuple):
     labels: Labels | None = None
 
 
+def their_word(ours: str, meanings: Mapping[str, str]) -> str:
+    """Their word for one of ours; ours, which reading back refuses, if they have none."""
+    return next((theirs for theirs, own in meanings.items() if own == ours), ours)
+
+
+def value_of(kind: Kind, key: str, default: Any) -> Any:
+    """A setting of a kind; the default if it has no such one, which reading back what was written finds out."""
+    return kind.model_dump().get(key, default)
+
+
+class ConfigKey(NamedTuple):
+    """A key of config.json that is a setting of minitf, read and written alike.
+
+    ours: "encoder.d_ff" is a setting of the other stack; "" is none: the key has one value. default: of an absent key,
+    or how it follows from others; None: the key is required. words: their words for ours; without them the value has
+    the type of the default, else it is a whole number.
+    """
+
+    theirs: str
+    ours: str
+    default: Any | Callable[[Config], Any] = None
+    words: Mapping[str, str] | None = None
+
+    def read(self, config: Config) -> Any:
+        """The setting; `config` collects what it cannot be."""
+        default = self.default(config) if callable(self.default) else self.default
+        if self.words is not None:
+            return config.word(self.theirs, self.words, default)
+        if isinstance(default, bool):
+            return config.flag(self.theirs, default)
+        read = config.number if isinstance(default, float) else config.integer
+        return read(self.theirs, default)
+
+    def write(self, model: Any) -> Any:
+        """The value of the key for a model."""
+        if not self.ours:
+            return self.default
+        side, _, name = self.ours.rpartition(".")
+        value = getattr(
+            model.source_stack if side else model, {"d_ff": "hidden_dim", "d_k": "head_dim"}.get(name, name)
+        )
+        return value if self.words is None else their_word(value, self.words)
+
+
 class Family(Kind):
     """A family of Hugging Face models.
 
-    Table of names: those of the base model begin with a dot, which stands for PREFIX or nothing.
+    Tables of names: those of the base model begin with a dot, which stands for PREFIX or nothing.
     """
 
     PACKAGE = "hf.families"
@@ -73,6 +121,19 @@ class Family(Kind):
     """What the names of the base model begin with in a model with a head."""
     HEADS: ClassVar[tuple[Head, ...]]
     """The architectures, in the order in which a run is tried."""
+    KEYS: ClassVar[tuple[ConfigKey, ...]] = ()
+    """The keys of config.json that are settings, in the order of an exported file."""
+    FIXED: ClassVar[Mapping[str, Any]] = {}
+    """Settings that all its models have."""
+    ONLY: ClassVar[Mapping[str, Any]] = {}
+    """Keys that must be absent or have this value."""
+    CONTEXT: ClassVar[tuple[str, int | None]] = ("max_position_embeddings", None)
+    """The key with the longest text in tokens, and its default."""
+    NAMES: ClassVar[Mapping[str, str]] = {}
+    """The names of modules in the files, by our names."""
+    LAYER: ClassVar[Layer] = {}
+    """The names of the modules of a layer, after LAYERS and its number."""
+    LAYERS: ClassVar[str] = ""
     TIED: ClassVar[Mapping[str, str]] = {}
     """Second names that files may have for a tensor, by name, each with the first one; of which one may be missing."""
     ZERO: ClassVar[tuple[str, ...]] = ()
@@ -98,15 +159,39 @@ class Family(Kind):
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
         """The recipe's section `model`, without its kind; `config` collects what minitf does not have."""
-        raise NotImplementedError
+        for name, value in self.ONLY.items():
+            config.only(name, value)
+        settings: dict[str, Any] = {}
+        for key in self.KEYS:
+            if not key.ours:
+                config.only(key.theirs, key.default)
+                continue
+            side, _, name = key.ours.rpartition(".")
+            (settings.setdefault(side, {}) if side else settings)[name] = key.read(config)
+        tied = settings["tied"] or head.objective is None  # no output layer: the embedding takes its place
+        return {**settings, **self.FIXED, "tied": tied, "positions": self.positions(config)}
 
-    def config(self, model: ModelSettings, facts: Facts) -> dict[str, Any]:
+    def config(self, model: Any, facts: Facts) -> dict[str, Any]:
         """The keys of config.json for a model. What it cannot say is found by reading it back with `settings`."""
-        raise NotImplementedError
+        length = model.positions.max_positions(facts.context) or facts.context
+        written = self.written(model) | {self.CONTEXT[0]: length} | self.positions_config(model)
+        return written | {"vocab_size": facts.vocabulary.size}
 
-    def names(self, model: ModelSettings, head: Head) -> Names:
+    def written(self, model: Any) -> dict[str, Any]:
+        """The keys of KEYS for a model."""
+        return {key.theirs: key.write(model) for key in self.KEYS}
+
+    def positions(self, config: Config) -> dict[str, Any]:
+        """The setting `positions`."""
+        return {"kind": "learned", "length": self.context(config)}
+
+    def positions_config(self, model: Any) -> dict[str, Any]:
+        """The keys of config.json for `positions`, beside the context."""
+        return {}
+
+    def names(self, model: Any, head: Head) -> Names:
         """Where each tensor of the model stands in the files."""
-        raise NotImplementedError
+        return {ours: Layout(theirs) for ours, theirs in self.NAMES.items()} | within("stack", self.LAYER, self.LAYERS)
 
     def lacking(self, config: Config) -> set[str]:
         """Tensors that a model of this config.json does not have, and that are 0 here."""
@@ -114,7 +199,7 @@ class Family(Kind):
 
     def context(self, config: Config) -> int:
         """The longest text in tokens."""
-        return config.integer("max_position_embeddings")
+        return config.integer(*self.CONTEXT)
 
     def head(self, config: Config) -> Head:
         """The head of the architecture that config.json names; `config` collects the fault if minitf has none."""

@@ -5,85 +5,70 @@ Source: Touvron et al. 2023, arXiv:2302.13971, and transformers' LlamaForCausalL
 
 from typing import Any
 
-from mini_tf.hf.families import Config, Facts, Family, Head, Layout, Names
-from mini_tf.hf.families._stacks import (
-    ENDS,
+from mini_tf.hf.families import Config, ConfigKey, Facts, Head
+from mini_tf.hf.families._architectures import (
+    DecoderFamily,
     decoder_heads,
-    output_layer,
     rotary_config,
     rotary_section,
     rotary_settings,
-    within,
 )
 
-LAYER = {
-    "own.norm": "input_layernorm",
-    "own.part.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "own.part.out": "self_attn.o_proj",
-    "feed_forward.norm": "post_attention_layernorm",
-    "feed_forward.part.up": ("mlp.gate_proj", "mlp.up_proj"),
-    "feed_forward.part.down": "mlp.down_proj",
-}
+
+def head_width(config: Config) -> int:
+    """The default of head_dim."""
+    return max(1, config.integer("hidden_size") // config.integer("num_attention_heads"))
 
 
-class Settings(Family):
-    MODEL = "decoder"
+class Settings(DecoderFamily):
     PREFIX = "model."
     HEADS = decoder_heads("Llama", "ForCausalLM")
-    POOLS = ENDS
+    KEYS = (
+        ConfigKey("hidden_size", "d_model"),
+        ConfigKey("num_hidden_layers", "n_layers"),
+        ConfigKey("num_attention_heads", "n_heads"),
+        ConfigKey("num_key_value_heads", "n_kv_heads", lambda config: config.integer("num_attention_heads")),
+        ConfigKey("head_dim", "d_k", head_width),
+        ConfigKey("intermediate_size", "d_ff"),
+        ConfigKey("hidden_act", "", "silu"),
+        ConfigKey("rms_norm_eps", "norm_eps", 1e-6),
+        ConfigKey("attention_bias", "bias", False),
+        ConfigKey("mlp_bias", "bias", False),
+        ConfigKey("tie_word_embeddings", "tied", False),
+    )
+    FIXED = {"activation": "swiglu", "norm": "rms"}
+    ONLY = {"rope_interleaved": False}
+    NAMES = {"embedding.tokens": ".embed_tokens", "stack.norm": ".norm"}
+    LAYER = {
+        "own.norm": "input_layernorm",
+        "own.part.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        "own.part.out": "self_attn.o_proj",
+        "feed_forward.norm": "post_attention_layernorm",
+        "feed_forward.part.up": ("mlp.gate_proj", "mlp.up_proj"),
+        "feed_forward.part.down": "mlp.down_proj",
+    }
+    LAYERS = ".layers"
+    OUTPUT = "lm_head"
     TIED = {"lm_head.weight": ".embed_tokens.weight"}
     SEPARATOR = "bos_token"
     NO_EFFECT = "pretraining_tp|is_llama_config"
     COMPUTED = r".*\.rotary_emb\.inv_freq"
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
-        config.only("hidden_act", "silu")
-        config.only("rope_interleaved", False)
         for keys in (config, rotary_section(config)):
             keys.only("partial_rotary_factor", 1.0, 1)
-        bias, tied = config.flag("attention_bias", False), config.flag("tie_word_embeddings", False)
+        bias = config.flag("attention_bias", False)
         if bias != config.flag("mlp_bias", False):
             config.refuse(
                 "mlp_bias", "minitf has biases in all linear layers or in none, so it must equal attention_bias"
             )
-        n_heads = config.integer("num_attention_heads")
-        return {
-            "d_model": config.integer("hidden_size"),
-            "n_layers": config.integer("num_hidden_layers"),
-            "n_heads": n_heads,
-            "n_kv_heads": config.integer("num_key_value_heads", n_heads),
-            "d_k": config.integer("head_dim", max(1, config.integer("hidden_size") // n_heads)),
-            "d_ff": config.integer("intermediate_size"),
-            "activation": "swiglu",
-            "norm": "rms",
-            "norm_eps": config.number("rms_norm_eps", 1e-6),
-            "bias": bias,
-            "tied": tied or head.objective is None,
-            "positions": rotary_settings(config, "rope_theta"),
-        }
+        return super().settings(config, head) | {"bias": bias}
+
+    def positions(self, config: Config) -> dict[str, Any]:
+        return rotary_settings(config, "rope_theta")
+
+    def positions_config(self, model: Any) -> dict[str, Any]:
+        return {"rope_parameters": rotary_config(model.positions)}
 
     def config(self, model: Any, facts: Facts) -> dict[str, Any]:
-        return {
-            "hidden_size": model.d_model,
-            "num_hidden_layers": model.n_layers,
-            "num_attention_heads": model.n_heads,
-            "num_key_value_heads": model.n_kv_heads or model.n_heads,
-            "head_dim": model.head_dim,
-            "intermediate_size": model.hidden_dim,
-            "hidden_act": "silu",
-            "rms_norm_eps": model.norm_eps,
-            "attention_bias": model.bias,
-            "mlp_bias": model.bias,
-            "tie_word_embeddings": model.tied,
-            "max_position_embeddings": facts.context,
-            "rope_parameters": rotary_config(model.positions),
-            "vocab_size": facts.vocabulary.size,
-        }
-
-    def names(self, model: Any, head: Head) -> Names:
-        return {
-            "embedding.tokens": Layout(".embed_tokens"),
-            **within("stack", LAYER, ".layers"),
-            "stack.norm": Layout(".norm"),
-            "head.linear": output_layer(head, "lm_head"),
-        }
+        return super().config(model, facts) | {"num_key_value_heads": model.n_kv_heads or model.n_heads}

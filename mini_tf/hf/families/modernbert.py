@@ -5,22 +5,13 @@ Source: Warner et al. 2024, arXiv:2412.13663, and transformers' ModernBertForMas
 
 from typing import Any
 
-from mini_tf.hf.families import Config, Facts, Family, Head, Layout, Names
-from mini_tf.hf.families._encoders import is_masked
-from mini_tf.hf.families._stacks import shortest_period, their_word, value_of, within
+from mini_tf.hf.families import Config, Facts, Family, Head, their_word, value_of
+from mini_tf.hf.families._architectures import UNUSED_HEAD, shortest_period
 
 GATED = {"gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh", "silu": "swiglu"}
 PLAIN = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu"}
 FULL, SLIDING = "full_attention", "sliding_attention"
 BASES = {FULL: ("global_rope_theta", 160000.0), SLIDING: ("local_rope_theta", 10000.0)}
-LAYER = {
-    "own.norm": "attn_norm",
-    "own.part.qkv": "attn.Wqkv",
-    "own.part.out": "attn.Wo",
-    "feed_forward.norm": "mlp_norm",
-    "feed_forward.part.up": "mlp.Wi",
-    "feed_forward.part.down": "mlp.Wo",
-}
 
 
 class Settings(Family):
@@ -31,17 +22,34 @@ class Settings(Family):
         Head("ModernBertModel", None, True, "last_hidden_state"),
     )
     BEGIN = "cls_token"
+    NAMES = {
+        "embedding.tokens": ".embeddings.tok_embeddings",
+        "embedding.norm": ".embeddings.norm",
+        "stack.norm": ".final_norm",
+        "head.transform.dense": "head.dense",
+        "head.transform.norm": "head.norm",
+        "head.linear": "decoder",
+    }
+    LAYER = {
+        "own.norm": "attn_norm",
+        "own.part.qkv": "attn.Wqkv",
+        "own.part.out": "attn.Wo",
+        "feed_forward.norm": "mlp_norm",
+        "feed_forward.part.up": "mlp.Wi",
+        "feed_forward.part.down": "mlp.Wo",
+    }
+    LAYERS = ".layers"
     TIED = {"decoder.weight": ".embeddings.tok_embeddings.weight"}
     NO_EFFECT = (
         "classifier_.*|decoder_bias|deterministic_flash_attn|reference_compile|repad_logits_with_grad|sparse_pred.*"
         "|layer_norm_eps"
     )
-    DROPPED = {r"(head|decoder)\..*": "the masked-LM head, which this architecture does not use"}
+    DROPPED = {r"(head|decoder)\..*": UNUSED_HEAD}
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
         bias, masked, tied = (
             config.flag("attention_bias", False),
-            is_masked(head),
+            head.masked,
             config.flag("tie_word_embeddings", True),
         )
         for key in ("mlp_bias", "norm_bias"):
@@ -116,17 +124,6 @@ class Settings(Family):
             "vocab_size": facts.vocabulary.size,
             "cls_token_id": facts.vocabulary.begin_id,
             "sep_token_id": facts.vocabulary.separator,
-        }
-
-    def names(self, model: Any, head: Head) -> Names:
-        return {
-            "embedding.tokens": Layout(".embeddings.tok_embeddings"),
-            "embedding.norm": Layout(".embeddings.norm"),
-            **within("stack", LAYER, ".layers"),
-            "stack.norm": Layout(".final_norm"),
-            "head.transform.dense": Layout("head.dense"),
-            "head.transform.norm": Layout("head.norm"),
-            "head.linear": Layout("decoder"),
         }
 
     def lacking(self, config: Config) -> set[str]:

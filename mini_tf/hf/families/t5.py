@@ -7,26 +7,26 @@ Source: Raffel et al. 2020, arXiv:1910.10683, and transformers' T5ForConditional
 
 from typing import Any
 
-from mini_tf.hf.families import Config, Facts, Family, Head, Layout, Names
-from mini_tf.hf.families._stacks import their_word, value_of, within
-from mini_tf.hf.layouts import Scaled
+from mini_tf.hf.families import Config, ConfigKey, Facts, Family, Head, Layout, Names, value_of
+from mini_tf.hf.layouts import Layer, Scaled, within
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS
 
 WORDS = {
     **{"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh", "silu": "silu"},
     **{"gated-gelu": "geglu_tanh", "gated-gelu_new": "geglu_tanh", "gated-silu": "swiglu"},
 }
-OWN = {
+OWN: Layer = {
     "own.norm": "layer.0.layer_norm",
     "own.part.qkv": ("layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v"),
     "own.part.out": "layer.0.SelfAttention.o",
 }
-CROSS = {
+CROSS: Layer = {
     "cross.norm": "layer.1.layer_norm",
     "cross.part.q": "layer.1.EncDecAttention.q",
     "cross.part.kv": ("layer.1.EncDecAttention.k", "layer.1.EncDecAttention.v"),
     "cross.part.out": "layer.1.EncDecAttention.o",
 }
+UNSCALED = {"kind": "softmax", "scale": "none"}
 BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias"
 
 
@@ -34,6 +34,19 @@ class Settings(Family):
     MODEL = "encoder_decoder"
     HEADS = (Head("T5ForConditionalGeneration", {"kind": "seq2seq"}, data="translate-toy"),)
     BEGIN = "pad_token"
+    KEYS = (
+        ConfigKey("d_model", "d_model"),
+        ConfigKey("num_layers", "encoder.n_layers"),
+        ConfigKey("num_decoder_layers", "n_layers", lambda config: config.integer("num_layers")),
+        ConfigKey("num_heads", "n_heads"),
+        ConfigKey("d_kv", "d_k"),
+        ConfigKey("d_ff", "d_ff"),
+        ConfigKey("feed_forward_proj", "activation", "relu", WORDS),
+        ConfigKey("layer_norm_epsilon", "norm_eps", 1e-6),
+        ConfigKey("scale_decoder_outputs", "tied", lambda config: config.flag("tie_word_embeddings", True)),
+    )
+    FIXED = {"norm": "rms", "bias": False, "attention": UNSCALED, "cross_attention": UNSCALED}
+    CONTEXT = ("n_positions", 512)
     TIED = {
         name: "shared.weight"
         for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
@@ -48,46 +61,26 @@ class Settings(Family):
     COMPUTED = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
-        n_layers, tied = config.integer("num_layers"), config.flag("tie_word_embeddings", True)
         gate, _, function = str(config.get("feed_forward_proj") or "relu").rpartition("-")
         # Computed from feed_forward_proj, but of higher rank where they are given.
         config.only("is_gated_act", gate == "gated")
         config.only("dense_act_fn", "gelu_new" if (gate, function) == ("gated", "gelu") else function)
-        unscaled = {"kind": "softmax", "scale": "none"}
-        positions = {
+        settings = super().settings(config, head)
+        positions = settings["positions"]
+        encoder = settings["encoder"] | {"positions": positions}
+        return settings | {"positions": positions | {"bidirectional": False}, "encoder": encoder}
+
+    def positions(self, config: Config) -> dict[str, Any]:
+        return {
             "kind": "t5",
             "n_buckets": config.integer("relative_attention_num_buckets", 32),
             "max_distance": config.integer("relative_attention_max_distance", 128),
-        }
-        return {
-            "d_model": config.integer("d_model"),
-            "n_layers": config.integer("num_decoder_layers", n_layers),
-            "n_heads": config.integer("num_heads"),
-            "d_k": config.integer("d_kv"),
-            "d_ff": config.integer("d_ff"),
-            "activation": config.word("feed_forward_proj", WORDS, "relu"),
-            "norm": "rms",
-            "norm_eps": config.number("layer_norm_epsilon", 1e-6),
-            "bias": False,
-            "tied": config.flag("scale_decoder_outputs", tied),
-            "attention": unscaled,
-            "cross_attention": unscaled,
-            "positions": positions | {"bidirectional": False},
-            "encoder": {"n_layers": n_layers, "positions": positions},
         }
 
     def config(self, model: Any, facts: Facts) -> dict[str, Any]:
         positions = model.source_stack.positions
         return {
-            "d_model": model.d_model,
-            "num_layers": model.source_stack.n_layers,
-            "num_decoder_layers": model.n_layers,
-            "num_heads": model.n_heads,
-            "d_kv": model.head_dim,
-            "d_ff": model.hidden_dim,
-            "feed_forward_proj": their_word(model.activation, WORDS),
-            "layer_norm_epsilon": model.norm_eps,
-            "scale_decoder_outputs": model.tied,
+            **self.written(model),
             "tie_word_embeddings": model.tied,
             "relative_attention_num_buckets": value_of(positions, "n_buckets", 32),
             "relative_attention_max_distance": value_of(positions, "max_distance", 128),
@@ -100,14 +93,15 @@ class Settings(Family):
     def names(self, model: Any, head: Head) -> Names:
         names = {"embedding.tokens": Layout("shared"), "head.linear": Layout("lm_head")}
         ups = ("wi",) if ACTIVATIONS[model.activation].n_inputs == 1 else ("wi_0", "wi_1")
-        for path, side, number, more in (("encoder", "encoder", 1, {}), ("stack", "decoder", 2, CROSS)):
+        for path, side, number in (("encoder", "encoder", 1), ("stack", "decoder", 2)):
             feed = f"layer.{number}"
-            forward = {
+            forward: Layer = {
                 "feed_forward.norm": f"{feed}.layer_norm",
                 "feed_forward.part.up": tuple(f"{feed}.DenseReluDense.{up}" for up in ups),
                 "feed_forward.part.down": f"{feed}.DenseReluDense.wo",
             }
-            names |= within(path, {**OWN, **more, **forward}, f"{side}.block")
+            names |= within(path, {**OWN, **forward}, f"{side}.block")
+        names |= within("stack", CROSS, "decoder.block")
         factor = model.d_model**-0.5
         return names | {
             "embedding.position.table": Layout(f"decoder.{BIAS}"),
@@ -117,6 +111,3 @@ class Settings(Family):
             if model.tied
             else Layout("decoder.final_layer_norm"),
         }
-
-    def context(self, config: Config) -> int:
-        return config.integer("n_positions", 512)
