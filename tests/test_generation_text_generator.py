@@ -63,7 +63,7 @@ def test_prompts_of_a_batch_are_continued_as_each_alone(wish: dict[str, Any]) ->
     n = 1 if wish["temperature"] == 0 else 2
     alone = [texts(writer, [prompt], samples=n, batch_size=1)[0] for prompt in PROMPTS]
     assert any(len(text) < 24 for answer in alone for text in answer)
-    for writer.sync_steps, rows in ((1, 3), (8, 100)):
+    for writer.sync_steps, writer.lookahead, rows in ((1, 0, 3), (8, 0, 100), (8, 1, 100), (1, 3, 5)):
         assert texts(writer, PROMPTS, samples=n, batch_size=rows) == alone
 
 
@@ -158,14 +158,14 @@ class Parrot(Model):
 def said(script: list[str], **how: Any) -> list[str]:
     """What a model that writes this script has written; | is the end of a document. Of each row another prompt."""
     rows = [[SEPARATOR if c == "|" else int(TOKENIZER.encode(c)[0]) for c in line] for line in script]
-    over_borders, ahead = how.pop("over_borders", False), how.pop("ahead", 1)
+    over_borders, ahead = how.pop("over_borders", False), how.pop("ahead", (1, 0))
     writer = TextGenerator(Parrot(rows), TOKENIZER, recipe_with(temperature=0.0, **how), across_documents=over_borders)  # type: ignore[arg-type]
-    writer.sync_steps = ahead
+    writer.sync_steps, writer.lookahead = ahead
     return [text for [text] in texts(writer, [chr(ord("a") + i) for i in range(len(rows))], batch_size=len(rows))]
 
 
-@pytest.mark.parametrize("ahead", [1, 8])
-def test_a_text_ends_where_the_document_ends_or_the_tokens_are_used_up(ahead: int) -> None:
+@pytest.mark.parametrize("ahead", [(1, 0), (8, 0), (1, 1), (8, 1), (3, 2)])
+def test_a_text_ends_where_the_document_ends_or_the_tokens_are_used_up(ahead: tuple[int, int]) -> None:
     """Rows that are done leave, and the others go on as before; however seldom somebody looks."""
     script = ["one|two", "three four|", "|", "five six seven eight nine|", "a|", "b|", "c|"]
     assert said(script, max_new_tokens=20, ahead=ahead) == [

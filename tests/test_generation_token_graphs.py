@@ -136,7 +136,7 @@ def test_texts_end_where_they_end_without_graphs(wish: dict[str, Any], context: 
     """With their log-probabilities; rows that are finished change nothing, and batches share their graphs."""
     writer, tapes = writer_of(context, 2, **wish), Tapes()
     expected = written(writer, samples=2, batch_size=5)
-    writer.recorder, writer.sync_steps = tapes, 8
+    writer.recorder, writer.sync_steps, writer.lookahead = tapes, 8, 1
     assert [[text.text for text in texts] for texts in written(writer, samples=2, batch_size=5)] == [
         [text.text for text in texts] for texts in expected
     ]

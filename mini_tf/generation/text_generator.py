@@ -1,5 +1,6 @@
 """Text generation: a decoder continues prompts, or answers chat messages."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -61,7 +62,10 @@ class TextGenerator:
     context: maximum length in tokens; default: the context in training. top_logprobs: number of most probable tokens
     to report with each token, None = none. across_documents: the end of a document is replaced by a blank line, and
     generation continues. chat: prompts are chat messages. warn: called with a line if tokens are generated without CUDA
-    graphs on a GPU of NVIDIA, though the recipe allows them. `sync_steps` and `recorder` do not change the result.
+    graphs on a GPU of NVIDIA, though the recipe allows them.
+
+    These do not change the result: sync_steps, the number of steps that are computed before their tokens are read;
+    lookahead, how often so many more are, while the text of the former is handled; recorder, of CUDA graphs.
     """
 
     def __init__(
@@ -84,7 +88,7 @@ class TextGenerator:
         self.prefix = recipe.objective.prompts_are_prefixes(recipe.model)
         self.end_ids = frozenset(vocabulary.ends) if separated else frozenset(vocabulary.ends) - {vocabulary.separator}
         device = next(model.parameters()).device
-        self.sync_steps = 1 if device.type == "cpu" else GPU_SYNC_STEPS
+        self.sync_steps, self.lookahead = (1, 0) if device.type == "cpu" else (GPU_SYNC_STEPS, 1)
         self.recorder: Recorder | None = None
         if device.type == "cuda" and recipe.runtime.graphs and self.settings.max_new_tokens >= MIN_TOKENS:
             self.recorder = CUDAGraphs(device)
@@ -137,16 +141,20 @@ class TextGenerator:
         loop = self._decoding_loop(batch, seed)
         texts = [_Text(self, prompt, streamer) for prompt, _ in batch]
         rows, n_left = texts, self.settings.max_new_tokens
-        while n_left:
-            steps = [loop.step() for _ in range(min(self.sync_steps, n_left))]
-            n_left -= len(steps)
-            for text, tokens in zip(rows, _tokens(steps), strict=True):
+        computed: deque[tuple[list[_Text], _ComputedSteps]] = deque()
+        while computed or (n_left and not all(text.done for text in rows)):
+            if n_left and not all(text.done for text in rows):
+                steps = _ComputedSteps([loop.step() for _ in range(min(self.sync_steps, n_left))])
+                n_left -= steps.n
+                computed.append((rows, steps))
+                if n_left and len(computed) <= self.lookahead:
+                    continue
+            texts_of_steps, steps = computed.popleft()
+            for text, tokens in zip(texts_of_steps, steps.tokens(), strict=True):
                 for token in tokens:
                     text.push(*token)
             unfinished = [row for row, text in enumerate(rows) if not text.done]
-            if not unfinished:
-                break
-            if n_left:
+            if unfinished and n_left:
                 rows = [rows[row] for row in loop.drop(unfinished)]
         for text in texts:
             text.end()
@@ -175,20 +183,37 @@ class TextGenerator:
         return self._graphs
 
 
-def _tokens(steps: Sequence[DecodingStep]) -> list[list[tuple[int, ScoredToken | None]]]:
-    """The tokens of each row over all steps; copied from the device at once."""
-    ids = (torch.stack([step.ids for step in steps], dim=1) if len(steps) > 1 else steps[0].ids[:, None]).tolist()
-    logprobs = [step.logprobs for step in steps if step.logprobs is not None]
-    if not logprobs:
-        return [[(id, None) for id in row] for row in ids]
-    chosen, top, top_ids = (torch.stack(part, dim=1).tolist() for part in zip(*logprobs, strict=True))
-    return [
-        [
-            (id, ScoredToken(id, logprob, list(zip(others, values, strict=True))))
-            for id, logprob, values, others in zip(*row, strict=True)
+class _ComputedSteps:
+    """Steps whose tokens are copied from the device without waiting for it; n: their number."""
+
+    def __init__(self, steps: Sequence[DecodingStep]) -> None:
+        self.n = len(steps)
+        logprobs = [step.logprobs for step in steps if step.logprobs is not None]
+        parts = [[step.ids for step in steps], *zip(*logprobs, strict=True)]
+        stacked = [torch.stack([*part], dim=1) if self.n > 1 else part[0].unsqueeze(1) for part in parts]
+        self._parts, self._event = stacked, None
+        if stacked[0].device.type == "cuda":
+            # A copy to pinned memory only; no later steps need to be done before it is read.
+            self._parts = [
+                torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True)
+                for part in stacked
+            ]
+            self._event = torch.cuda.current_stream(stacked[0].device).record_event()
+
+    def tokens(self) -> list[list[tuple[int, ScoredToken | None]]]:
+        """The tokens of each row."""
+        if self._event is not None:
+            self._event.synchronize()
+        ids, *logprobs = (part.tolist() for part in self._parts)
+        if not logprobs:
+            return [[(id, None) for id in row] for row in ids]
+        return [
+            [
+                (id, ScoredToken(id, logprob, list(zip(others, values, strict=True))))
+                for id, logprob, values, others in zip(*row, strict=True)
+            ]
+            for row in zip(ids, *logprobs, strict=True)
         ]
-        for row in zip(ids, chosen, top, top_ids, strict=True)
-    ]
 
 
 class _Text:

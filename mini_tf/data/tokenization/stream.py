@@ -8,6 +8,9 @@ from collections.abc import Sequence
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 
+MOST_KNOWN = 2**16
+"""Decoded tokens after a token that are remembered: decoding them again takes tens of microseconds."""
+
 
 class TextStream:
     """Incremental decoder. after: the preceding ids; some tokenizers decode the first token of a text differently."""
@@ -37,7 +40,12 @@ class TextStream:
 
     def _release(self) -> str:
         """The text that the pending tokens add to the token before them."""
-        before = self._tokenizer.decode(self._last)
-        text = self._tokenizer.decode(self._last + self._pending)[len(before) :]
+        key, known = (*self._last, -1, *self._pending), self._tokenizer.added_texts
+        text = known.get(key)
+        if text is None:
+            before = self._tokenizer.decode(self._last)
+            text = self._tokenizer.decode(self._last + self._pending)[len(before) :]
+            if len(known) < MOST_KNOWN:
+                known[key] = text
         self._last, self._pending = self._pending[-1:] or self._last, []
         return text

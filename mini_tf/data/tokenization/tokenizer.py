@@ -54,6 +54,7 @@ class Tokenizer:
         self.notes, self._inner, self._json = list(notes), inner, json.loads(inner.to_str())
         self._roles = roles if self._json["post_processor"] else roles._replace(keeps_template=False)
         self._slow: dict[tuple[str, ...], bool] = {}
+        self.added_texts: dict[tuple[int, ...], str] = {}  # what `TextStream` remembers
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], roles: Roles = Roles()) -> "Tokenizer":
