@@ -14,6 +14,7 @@ from mini_tf.generation.decoding import CachedModel, DecodingState, pad
 from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.generation.kv_cache import EXTRA_CAPACITY, KVCache
 from mini_tf.nn.model import Model
+from mini_tf.nn.state import nbytes
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.system.errors import DataFault
@@ -68,6 +69,19 @@ def assert_goes_on_as_the_whole(model: Model, lengths: tuple[int, ...], n: int =
     for row, text in enumerate(texts):
         expected = uncached(model, text, following[:, row].tolist(), context)
         torch.testing.assert_close(together[:, row], expected, rtol=0, atol=1e-8)
+
+
+def assert_needs_constant_memory(model: Model) -> None:
+    """However long the text."""
+    decoding = DecodingState(model, [[1, 2, 3]], 1000)
+    decoding.prefill()
+    sizes = []
+    for ids in some_ids(200, 1, seed=4):
+        decoding.decode(ids)
+        assert isinstance(decoding._decoder, FastDecoder)
+        assert decoding._decoder._kv_cache is None
+        sizes.append(sum(map(nbytes, decoding._decoder._states.values())))
+    assert len(set(sizes)) == 1
 
 
 WITHOUT_POSITIONS = {

@@ -26,7 +26,9 @@ from mini_tf.training.machine import memory
 CASES = [
     (model, mixer, positions)
     for model in listing("models")
-    for mixer, positions in pairs_of("decoder" if model == "decoder" else "encoder")
+    for mixer, positions in pairs_of(
+        "decoder" if model == "decoder" else "encoder", ("learned",) if model == "perceiver" else ("rotary", "alibi")
+    )
     if mixer != "toy"
     if model != "perceiver"
     or (

@@ -3,18 +3,20 @@
 from typing import Any
 
 import pytest
-from test_generation_decoding import some_ids
-from test_generation_fast_decoder import assert_goes_on_as_the_whole
+from test_generation_fast_decoder import assert_goes_on_as_the_whole, assert_needs_constant_memory
 from test_models import model_of
 
-from mini_tf.generation.decoding import DecodingState
-from mini_tf.generation.fast_decoder import FastDecoder
-from mini_tf.nn.state import nbytes
+
+ALL = ("linear", "softmax", "favor")
 
 
-@pytest.mark.parametrize("mixers", [("favor",), ("linear",), ("linear", "softmax", "favor")], ids=str)
 @pytest.mark.parametrize(
-    "settings", [{}, {"n_kv_heads": 1}, {"d_k": 10, "d_v": 4, "bias": True}, {"ngrams": (50, 60)}], ids=str
+    ("mixers", "settings"),
+    [
+        *((mixers, {}) for mixers in (("favor",), ("linear",), ALL)),
+        *((ALL, keys) for keys in ({"n_kv_heads": 1}, {"d_k": 10, "d_v": 4, "bias": True}, {"ngrams": (50, 60)})),
+    ],
+    ids=str,
 )
 def test_recurrent_attention_continues_as_one_pass(mixers: tuple[str, ...], settings: dict[str, Any]) -> None:
     model = model_of("decoder", mixers, "rotary", n_layers=3, **settings)
@@ -24,13 +26,4 @@ def test_recurrent_attention_continues_as_one_pass(mixers: tuple[str, ...], sett
 
 @pytest.mark.parametrize("kind", ["linear", "favor"])
 def test_recurrent_attention_needs_constant_memory(kind: str) -> None:
-    model = model_of("decoder", (kind,), "none", n_layers=2)
-    decoding = DecodingState(model, [[1, 2, 3]], 1000)
-    decoding.prefill()
-    sizes = []
-    for ids in some_ids(200, 1, seed=4):
-        decoding.decode(ids)
-        assert isinstance(decoding._decoder, FastDecoder)
-        assert decoding._decoder._kv_cache is None
-        sizes.append(sum(map(nbytes, decoding._decoder._states.values())))
-    assert len(set(sizes)) == 1
+    assert_needs_constant_memory(model_of("decoder", (kind,), "none", n_layers=2))
