@@ -79,8 +79,8 @@ def assert_needs_constant_memory(model: Model) -> None:
     for ids in some_ids(200, 1, seed=4):
         decoding.decode(ids)
         assert isinstance(decoding._decoder, FastDecoder)
-        assert decoding._decoder._kv_cache is None
-        sizes.append(sum(map(nbytes, decoding._decoder._states.values())))
+        assert decoding._decoder.kv_cache is None
+        sizes.append(sum(map(nbytes, decoding._decoder.states.values())))
     assert len(set(sizes)) == 1
 
 

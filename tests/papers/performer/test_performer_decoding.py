@@ -6,7 +6,6 @@ import pytest
 from test_generation_fast_decoder import assert_goes_on_as_the_whole, assert_needs_constant_memory
 from test_models import model_of
 
-
 ALL = ("linear", "softmax", "favor")
 
 
