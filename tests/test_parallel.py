@@ -331,9 +331,10 @@ def test_each_process_works_on_its_items_and_all_have_the_results_in_order_up_to
         added = list[tuple[int, int]]()
         outputs = DividedOutputs[int](group, lambda n, tensor: added.append((n, int(tensor))))
         for n in range(7):
-            outputs.append(
-                n if group.is_rank_0 or outputs.is_own else None, torch.tensor(n * n) if outputs.is_own else None
-            )
+            if outputs.is_own:
+                outputs.append(n, torch.tensor(n * n))
+            else:
+                outputs.skip(lambda n=n: n)
         outputs.finish()
         return [own, found, added]
 
@@ -361,7 +362,7 @@ def test_outputs_do_not_wait_for_more_than_a_batch_of_each_process() -> None:
         added, counts = list[int](), list[int]()
         outputs = DividedOutputs[int](group, lambda n, tensor: added.append(n))
         for n in range(5):
-            outputs.append(n, torch.zeros(1) if outputs.is_own else None)
+            outputs.append(n, torch.zeros(1)) if outputs.is_own else outputs.skip(lambda n=n: n)
             counts.append(len(added))
         return counts
 

@@ -22,7 +22,7 @@ from rich.text import Text
 from threads import in_threads
 
 from mini_tf.cli.terminal import workers
-from mini_tf.cli.terminal.workers import WorkerConsole
+from mini_tf.cli.terminal.workers import worker_console
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.jobs.session import Session
@@ -76,7 +76,7 @@ def test_exit_code_and_json_of_a_process_with_an_error_reach_the_launcher(
 ) -> None:
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", FAULTS: str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
-    console = WorkerConsole(command="pretrain", json=True)
+    console = worker_console(command="pretrain", json=True)
     console.output(run=Path("a"), metrics={"val.loss": 1.5})
     console.close(130, MinitfError("interrupted"))
     fault = read_fault(tmp_path, 1)
@@ -174,7 +174,7 @@ def test_a_process_that_loses_another_while_it_prepares_overlap_says_so(monkeypa
         REDUCTIONS["overlap"]([], group).forward(torch.nn.Linear(1, 1))
 
 
-def test_rank_0_tells_what_was_cut_or_unknown_in_the_texts_of_all_processes() -> None:
+def test_all_processes_count_what_was_cut_or_unknown_in_all_texts() -> None:
     tokenizer = Tokenizer.train(Settings(kind="char"), ["a long text"])
 
     def work(group: ProcessGroup, longer: int) -> list[str]:
@@ -185,12 +185,11 @@ def test_rank_0_tells_what_was_cut_or_unknown_in_the_texts_of_all_processes() ->
         unread.join(group)
         return unread.notes()
 
-    several = in_threads(3, lambda group: work(group, 2))
-    assert several[0] == [
+    notes = [
         "2 of 6 prompts are longer than the context of 8 tokens; their first tokens are truncated",
         "the tokenizer has no token for '\u00e9', 'y', 'z' (14 in all); the unknown token replaces them",
     ]
-    assert several[2] == ["the tokenizer has no token for 'z', '\u00e9' (6 in all); the unknown token replaces them"]
+    assert in_threads(3, lambda group: work(group, 2)) == [notes] * 3
     assert (
         in_threads(3, lambda group: work(group, 1))[0][0]
         == "texts.txt:0: the prompt has 11 tokens; the first 3 are truncated"
@@ -274,7 +273,7 @@ def test_a_process_whose_launcher_ends_ends_with_one_line_a_machine(
         }
         for name, value in of_torchrun.items() if torchrun else ():
             monkeypatch.setenv(name, value)
-        WorkerConsole(command="pretrain", json=True)
+        worker_console(command="pretrain", json=True)
         assert exited.wait(60)
     assert codes == [9]
     out, err = capsys.readouterr()
@@ -288,7 +287,7 @@ def test_a_process_that_trains_gets_sigterm_when_its_launcher_ends(
 ) -> None:
     monkeypatch.setattr(workers, "WATCH", 0.01)
     with StopRequest() as stop:
-        console = WorkerConsole(command="pretrain")
+        console = worker_console(command="pretrain")
         for _ in range(6000):
             time.sleep(0.01)
             if stop:
@@ -306,7 +305,7 @@ def test_an_error_after_the_launcher_has_ended_is_printed(
     error: MinitfError, line: str, ended_launcher: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No one reads it from a file; a lost process is lost for the same reason."""
-    WorkerConsole(command="pretrain").close(error.exit_code, error)
+    worker_console(command="pretrain").close(error.exit_code, error)
     assert capsys.readouterr().err.splitlines() == [line]
 
 
@@ -320,7 +319,7 @@ def test_a_launcher_that_lives_is_left_to_print_the_error(
         (Unavailable("no GPU"), False),
         (ProcessLost("another is gone"), True),
     ):
-        console = WorkerConsole(command="pretrain")
+        console = worker_console(command="pretrain")
         time.sleep(0.1)
         console.close(error.exit_code, error)
         assert capsys.readouterr().err == ""
@@ -563,7 +562,7 @@ def test_rank_0_alone_prints_and_others_print_their_errors(
     """Started by torchrun, which has no place for an error."""
     for name, value in {"RANK": str(rank), "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    console = WorkerConsole(command="predict", json=True)
+    console = worker_console(command="predict", json=True)
     console.say("a line")
     console.warn("a doubt")
     console.emit_json(result=[1])

@@ -282,7 +282,7 @@ def test_a_stream_is_evaluated_whole_by_each_process() -> None:
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_run_is_opened_by_rank_0_and_followed_by_the_others(size: int, tmp_path: Path) -> None:
     run: Any = SimpleNamespace(folder=tmp_path, manifest=Manifest.model_validate(MANIFEST), status="continued")
-    first, *others = in_threads(size, lambda group: follow(group, run if group.is_rank_0 else None))
+    first, *others = in_threads(size, lambda group: follow(group, lambda: run))
     assert first is run
     for other in others:
         assert isinstance(other, Follower)
@@ -303,9 +303,9 @@ def test_a_process_that_does_not_see_the_folder_of_a_run_says_so(tmp_path: Path)
 
     def work(group: ProcessGroup) -> str:
         if group.is_rank_0:
-            return "" if follow(group, run) is run else "another"
+            return "" if follow(group, lambda: run) is run else "another"
         with pytest.raises(RunFault) as fault:
-            follow(group, None)
+            follow(group, lambda: run)
         return fault.value.message
 
     assert in_threads(2, work) == ["", f"rank 1 cannot see {tmp_path / 'not-here'}, which rank 0 has opened"]

@@ -237,7 +237,7 @@ def _cut(trained: "Trained", store: "Store") -> list[str]:
 def _written(
     console: Console, trained: "Trained", pipeline: "Pipeline", store: "Store", group: "ProcessGroup", notes: list[str]
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Metrics of generated texts and their signatures, on rank 0; {} where the task generates none with references.
+    """Metrics of generated texts and their signatures; {} where the task generates none with references.
 
     notes: to which why metrics are 0 by their definition is added.
     """
@@ -248,12 +248,19 @@ def _written(
         return {}, {}
     with show_progress(f"generating {store.n_documents:,} texts to score"):
         texts = [*pipeline.generate_with_references(store, group=group)]
-        if not group.is_rank_0:
-            return {}, {}
-        for note in (zero_notes := pipeline.zero_notes(iter(texts))):
+
+        def measure() -> tuple[list[str], dict[str, float], dict[str, str]]:
+            return (
+                [*pipeline.zero_notes(iter(texts))],
+                pipeline.scores(iter(texts)),
+                pipeline.signatures(iter(texts)),
+            )
+
+        zero_notes, scores, signatures = group.on_rank_0(measure)
+        for note in zero_notes:
             console.say(note)
         notes += zero_notes
-        return pipeline.scores(iter(texts)), pipeline.signatures(iter(texts))
+        return scores, signatures
 
 
 def _baselines(

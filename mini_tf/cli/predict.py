@@ -14,11 +14,10 @@ from mini_tf.cli.generate.prompt_lines import default_lookahead
 from mini_tf.cli.terminal.class_options import THRESHOLD, TOP, class_options
 from mini_tf.cli.terminal.console import Console, command, to_json
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, INPUT_OUTPUT, NPROC, PREDICTED_GATES, RUN, STEP
-from mini_tf.cli.terminal.processes import group_of, in_order, launched, refuse_stdin
+from mini_tf.cli.terminal.processes import group_of, in_order, launched, refuse_stdin, several
 from mini_tf.cli.terminal.text_input import one_source, read_lines, refuse_non_utf8
 from mini_tf.recipe.metrics import Gate, failures
 from mini_tf.system.errors import DataFault, GateMissed, UsageFault, batches_of
-from mini_tf.system.processes import is_worker
 
 if TYPE_CHECKING:
     from mini_tf.data.datasets import Reader
@@ -62,7 +61,7 @@ def predict(
         raise UsageFault("no text given", hint='give one: "a text", or -i FILE')
     bounds = [Gate.parse(gate) for gate in gates or []]
     refuse_stdin(nproc, not texts and input in (None, Path("-")))
-    if (nproc > 1 or is_worker()) and bounds:
+    if several(nproc) and bounds:
         raise UsageFault(
             "several processes do not combine with --assert, which needs all predictions in one process",
             hint="remove one of them",

@@ -123,8 +123,6 @@ class ExampleHasher:
 
     def scan_together(self, examples: Examples) -> tuple[np.ndarray, int]:
         """`scan` of all parts; each process of the team reads its own ones. DataFault if there are no examples."""
-        if examples.team.group.world_size == 1:
-            return self.scan(examples.read())
 
         def own() -> tuple[str, int]:
             hashes, characters = self.scan(read_all(examples.own))

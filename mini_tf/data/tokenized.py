@@ -73,8 +73,8 @@ def open_data(
             facts = write_stores(
                 folder, dataset, data_split.parts, used, labels, dataset.separated(data), advance, raw.team
             )
-        if raw.sample is not None and raw.team.rank == 0:
-            raw.sample.held_out.tofile(folder / HELD_OUT)
+        if (sample := raw.sample) is not None:
+            raw.team.on_first(lambda: sample.held_out.tofile(folder / HELD_OUT))
         return facts | {
             "labels": None if labels is None else labels.to_json(),
             "notes": [*data_split.notes, *facts["notes"]],

@@ -16,23 +16,22 @@ from mini_tf.training.signals import Stopped, StopRequest
 
 
 def finish(session: Session, step: int, stop: StopRequest) -> RunResult:
-    """Finish the run after its last step: all processes evaluate, rank 0 does the rest.
-
-    The others get its exit code, without metrics.
-    """
+    """Finish the run after its last step: all processes evaluate, rank 0 does the rest."""
     fitter = pipeline_of(session.parts).decision_fitter()
     evaluated = None if stop and not session.finished else _evaluate(session, stop, fitter)
     n_generated = 0 if evaluated is None else session.parts.recipe.eval.translations
-    with session.generating(n_generated), session.group.independently():
-        result = _finish(session, step, stop, evaluated, fitter) if session.group.is_rank_0 else None
-    exit_code = session.group.on_rank_0(lambda: 0 if result is None else result.exit_code)
-    return result or RunResult(session.run.folder, {}, exit_code)
+    with session.generating(n_generated):
+        metrics, exit_code = session.group.on_rank_0(lambda: _finish(session, step, stop, evaluated, fitter))
+    return RunResult(session.run.folder, {**metrics}, exit_code)
 
 
 def _finish(
     session: Session, step: int, stop: StopRequest, evaluated: dict[str, float] | None, fitter: Fitter | None
-) -> RunResult:
-    """Scores of generated texts, baselines, plots, closing messages. evaluated: final metrics; None after a stop."""
+) -> tuple[dict[str, float], int]:
+    """Scores of generated texts, baselines, plots, closing messages; returns all metrics and the exit code.
+
+    evaluated: final metrics; None after a stop.
+    """
     run, unevaluated = session.run, f"stopped at step {step}, saved, before the last evaluation"
     if evaluated is None:
         return _stopped(session, unevaluated if session.finished else f"stopped at step {step}, saved", stop)
@@ -54,13 +53,13 @@ def _finish(
     run.finish(
         "done", metrics=metrics
     )  # last and fast: if killed after it, the run is done and another --extend would add to it
-    return RunResult(run.folder, {**metrics})
+    return metrics, 0
 
 
-def _stopped(session: Session, state: str, stop: StopRequest) -> RunResult:
+def _stopped(session: Session, state: str, stop: StopRequest) -> tuple[dict[str, float], int]:
     session.reporter.say(f"{state}; run the same command to continue")
     session.run.finish("stopped", stop.exit_code, error=f"stopped by {stop.signal.name if stop.signal else 'a signal'}")
-    return RunResult(session.run.folder, {}, stop.exit_code)
+    return {}, stop.exit_code
 
 
 def _evaluate(session: Session, stop: StopRequest, fitter: MetricAccumulator | None) -> dict[str, float] | None:

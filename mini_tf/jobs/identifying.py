@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.jobs import initial
@@ -11,7 +10,6 @@ from mini_tf.jobs.session import Reporter
 from mini_tf.parallel.group import ProcessGroup, refuse_different
 from mini_tf.parallel.reduction import REDUCTIONS
 from mini_tf.recipe.reading import Resolved
-from mini_tf.recipe.sections import Runtime
 from mini_tf.run.identity import Identity
 from mini_tf.run.location import RunLocation, explicit_folder, versions
 
@@ -45,11 +43,3 @@ def identify(resolved: Resolved, options: Options, reporter: Reporter) -> tuple[
     same = {"recipe": [identity.decides, identity.recipe], "data": identity.hashes, "software": versions()}
     refuse_different(options.group, same)
     return identity, data
-
-
-def numerics(group: ProcessGroup, runtime: Runtime) -> dict[str, Any]:
-    """What of several processes decides the last bits of a result, as in `check_exact`."""
-    if runtime.reduce == "tree":
-        return {}
-    how = {"reduce": runtime.reduce} | ({"shard": runtime.shard} if runtime.shard == "full" else {})
-    return {"processes": group.world_size} | (how if group.world_size > 1 else {})

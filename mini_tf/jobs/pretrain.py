@@ -1,15 +1,17 @@
 """Training from a recipe: read the data, build the model, train, write the run folder."""
 
 import time
+from collections.abc import Callable
 
 from mini_tf.jobs import initial
 from mini_tf.jobs.assembling import build, merge_function, usable_best_metric
 from mini_tf.jobs.cost.estimating import report_estimate
 from mini_tf.jobs.finishing import finish
-from mini_tf.jobs.identifying import Options, identify, numerics
+from mini_tf.jobs.identifying import Options, identify
 from mini_tf.jobs.session import Reporter, RunResult, Session
 from mini_tf.jobs.start_messages import report_extension, report_start
 from mini_tf.recipe.reading import Resolved
+from mini_tf.run.folder import Run
 from mini_tf.run.following import follow
 from mini_tf.run.location import check_exact, open_run, start_run
 from mini_tf.run.metric_files import TensorBoardWriter
@@ -21,7 +23,7 @@ from mini_tf.training.signals import StopRequest
 def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult:
     """Train the model of a recipe in a run folder. The same call on an unfinished run continues it.
 
-    Of several processes only rank 0 has metrics; all have the same exit code.
+    All processes have the metrics and the exit code of rank 0.
     """
     started, recipe, group = time.monotonic(), resolved.recipe, options.group
     if options.dry_run:
@@ -29,21 +31,17 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
     identity, data = identify(resolved, options, reporter)
     options.check(data)
     best = usable_best_metric(recipe, data.labels)
-    with follow(group, open_run(options.location, identity, options.command) if group.is_rank_0 else None) as run:
+    with follow(group, lambda: open_run(options.location, identity, options.command)) as run:
         run.export_weights, run.best_metric = merge_function(recipe), best
         if run.status == "finished" and options.extend is None:
-            with group.independently():
-                if options.tensorboard and group.is_rank_0:
-                    run.tensorboard = TensorBoardWriter(run.folder)
-                    run.tensorboard.write_all()
-                run.publish(warn=reporter.warn)  # restores a model.safetensors that was lost or damaged since
+            group.on_rank_0(lambda: restore(run, options.tensorboard, reporter.warn))
             reporter.say(
                 f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains N more steps, --fresh"
                 " starts over"
             )
             return RunResult(run.folder, run.manifest.metrics)
         reporter.log, reporter.crash = run.log, run.crash
-        run.tensorboard = TensorBoardWriter(run.folder) if options.tensorboard and group.is_rank_0 else None
+        run.tensorboard = TensorBoardWriter(run.folder) if options.tensorboard else None
         if options.extend is not None:
             run.extend(options.extend)
             report_extension(recipe, reporter)
@@ -53,9 +51,11 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         parts = build(recipe, data, resolve_setup(recipe.runtime, run.manifest.auto), reporter.detail, resumed, group)
         if resumed is None:
             initial.refuse_changed(recipe, identity.hashes)
-        if group.is_rank_0:
-            settings = parts.setup.settings | numerics(group, recipe.runtime)
-            check_exact(run, settings, recipe.checkpoint.resume == "exact", reporter.warn)
+        settings, exact = (
+            parts.setup.settings | parts.sharding.numerics(recipe.runtime),
+            recipe.checkpoint.resume == "exact",
+        )
+        group.on_rank_0(lambda: check_exact(run, settings, exact, reporter.warn))
         start_run(run, identity)
         run.record_auto(parts.setup.record)
         if run.manifest.flops_per_step is None:
@@ -66,3 +66,11 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         session = Session(run, parts, reporter, started)
         with StopRequest(reporter.say) as stop:
             return finish(session, session.train(stop), stop)
+
+
+def restore(run: Run, tensorboard: bool, warn: Callable[[str], None]) -> None:
+    """Write what a finished run has lost since: model.safetensors, or the event files of TensorBoard."""
+    if tensorboard:
+        run.tensorboard = TensorBoardWriter(run.folder)
+        run.tensorboard.write_all()
+    run.publish(warn=warn)

@@ -17,7 +17,7 @@ from mini_tf.nn import state as states
 from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run import diverged_step
 from mini_tf.run.folder import Run
-from mini_tf.run.following import Follower
+from mini_tf.run.following import resume
 from mini_tf.run.tensors import CheckpointTensors, specs
 from mini_tf.system.errors import RunFault
 from mini_tf.system.progress import show_progress
@@ -148,10 +148,7 @@ class Session:
                 setup = diverged_step.DeviceSettings(**self.parts.setup.settings)
                 facts = diverged_step.DivergenceInfo(**fault.info(), setup=setup)
                 tensors = self._all_tensors(fault.at)
-                if self.group.is_rank_0:
-                    diverged_step.write(
-                        self.run.disk, self.run.folder, facts, tensors.model, tensors.state, tensors.objective
-                    )
+                self.group.on_rank_0(lambda: diverged_step.write(self.run.disk, self.run.folder, facts, tensors))
                 self.reporter.say(f"`minitf inspect crash {quoted(self.run.folder)}` replays the step")
             except Exception as error:  # the divergence is the error to report
                 self.reporter.warn(f"step {fault.report.step} could not be saved for `minitf inspect crash`: {error}")
@@ -161,11 +158,7 @@ class Session:
         now = self._tensors(self.start)
         expected = specs(now.model), specs(now.optimizer), specs(now.objective)
         others = {name for name, tensor in now.optimizer.items() if tensor.is_meta}  # runtime.shard
-        with self.group.independently():
-            saved = None if isinstance(self.run, Follower) else self.run.resume(self.reporter.warn, *expected, others)
-        step = self.group.on_rank_0(lambda: None if saved is None else saved.step)
-        if isinstance(self.run, Follower) and step is not None:
-            saved = self.run.load(step, *expected, others)
+        saved = resume(self.run, self.group, self.reporter.warn, expected, others)
         if saved is None:
             return
         self.parts.load(saved.model, saved.objective)
@@ -286,14 +279,18 @@ class Session:
 
     def _sample(self, step: int) -> None:
         """Write a sample after this step, if the model generates text."""
-        with self.generating(self.parts.recipe.log.samples), self.group.independently():
+
+        def write() -> None:
             try:
-                text = self.samples.text() if self.group.is_rank_0 else None
+                text = self.samples.text()
             except RunFault as fault:  # the next training step reports the cause
                 self.reporter.warn(f"step {step}: no sample: {fault.message}")
                 return
             if text is not None:
                 self.run.write_sample(step, text)
+
+        with self.generating(self.parts.recipe.log.samples):
+            self.group.on_rank_0(write)
 
 
 def _with_wait_message(reports: Iterator[Report]) -> Iterator[Report]:

@@ -13,10 +13,8 @@ def report_start(parts: Parts, reporter: Reporter) -> None:
     """Print machine, model, data, batch sizes and evaluations of a run, and warn of likely mistakes."""
     train, data, horizon, micro = parts.recipe.train, parts.data, parts.schedule.horizon, parts.setup.micro_batch_size
     reporter.say(parts.setup.describe())
-    if parts.group.world_size > 1:
-        divide = f", which divide {parts.sharding.DIVIDES}" if parts.sharding.DIVIDES else ""
-        added = f"gradients are added by {parts.recipe.runtime.reduce} (runtime.reduce)"
-        reporter.say(f"{parts.group.world_size} processes{divide}; {added}")
+    for line in parts.sharding.describe(parts.recipe.runtime.reduce):
+        reporter.say(line)
     parameters = sum(p.numel() for p in parts.model.parameters())
     reporter.say(
         f"model: {parts.recipe.model.kind}, {parameters:,} parameters, vocabulary {data.tokenizer.vocabulary.size:,}"

@@ -55,6 +55,18 @@ def _of_all(group: ProcessGroup, compute: Callable[[list[Any]], None]) -> Iterat
             raise same_error(fault, fields)
 
 
+def in_turns(group: ProcessGroup, batches: Iterable[Item]) -> Iterator[tuple[int | None, Item, bool]]:
+    """The batches with their numbers, and whether this process computes them.
+
+    One without a batch in the last turn computes the last batch, too, with None: all call the model equally often.
+    """
+    number, last = -1, None
+    for number, last in enumerate(batches):
+        yield number, last, number % group.world_size == group.rank
+    if last is not None and number % group.world_size < group.rank:
+        yield None, last, True
+
+
 class DividedOutputs(Generic[Item]):
     """Outputs of batches that the processes divide, for `add` on rank 0: each batch with its outputs, in their order.
 
@@ -71,8 +83,12 @@ class DividedOutputs(Generic[Item]):
         """Whether this process computes the outputs of the next batch."""
         return self._n % self._group.world_size == self._group.rank
 
+    def skip(self, make: Callable[[], Item]) -> None:
+        """The next batch, which another process computes; `make` returns it, for rank 0 only."""
+        self.append(make() if self._group.is_rank_0 else None, None)
+
     def append(self, batch: Item | None, outputs: Tensor | None) -> None:
-        """The next batch. outputs: None unless it `is_own`. batch: only rank 0 needs it."""
+        """The next batch, which this process has computed."""
         self._waiting.append((batch, outputs))
         self._n += 1
         if len(self._waiting) == self._group.world_size:

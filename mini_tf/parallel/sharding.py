@@ -7,6 +7,7 @@ stage 1.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from mini_tf.nn.weights import copy_tensors
 from mini_tf.optimizers import Number, Optimizer, OptimizerSettings, Parameter, on_meta
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.parallel.reduction import REDUCTIONS, Reduction
+from mini_tf.recipe.sections import Runtime
 
 
 class Sharding:
@@ -26,6 +28,19 @@ class Sharding:
 
     def __init__(self, group: ProcessGroup) -> None:
         self.group = group
+
+    def describe(self, reduce: str) -> list[str]:
+        """A line on several processes, for the start of a run. reduce: `runtime.reduce`."""
+        divide = f", which divide {self.DIVIDES}" if self.DIVIDES else ""
+        line = f"{self.group.world_size} processes{divide}; gradients are added by {reduce} (runtime.reduce)"
+        return [line] if self.group.world_size > 1 else []
+
+    def numerics(self, runtime: Runtime) -> dict[str, Any]:
+        """What of several processes decides the last bits of a result."""
+        if runtime.reduce == "tree":
+            return {}
+        how = {"reduce": runtime.reduce} | ({"shard": runtime.shard} if runtime.shard == "full" else {})
+        return {"processes": self.group.world_size} | (how if self.group.world_size > 1 else {})
 
     def bytes_of(self, weights: int, gradients: int, state: int) -> int:
         """Bytes on each process of what has so many bytes in all."""

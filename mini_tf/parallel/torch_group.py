@@ -202,12 +202,15 @@ def heartbeat(tell: Callable[[int], int], interval: float) -> Iterator[None]:
 
 @contextmanager
 def joined(timeout: float, on_gpu: bool = False) -> Iterator[ProcessGroup]:
-    """The group of this process, which a launcher has started.
+    """The group of this process, which a launcher has started; else it is a group of its own.
 
     timeout: seconds to wait for another process. on_gpu: gradients are on a GPU. Raises Unavailable where the others
     cannot be reached.
     """
     here = process_rank()
+    if here.world_size == 1:
+        yield ProcessGroup()
+        return
     file = os.environ.get(RENDEZVOUS)
     if file is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -168,13 +169,13 @@ class HeadPredictor:
                 packings = [head.encode(chunk, self._pipeline.labels)[1] for head in self._heads]
                 found.append(*self._outputs(packings, n_before))
             else:
-                head = self._heads[0]
-                batches = (
-                    [*head.batches(head.encode(chunk, self._pipeline.labels)[1], n_before)] if group.is_rank_0 else None
-                )
-                found.append(batches, None)
+                found.skip(partial(self._batches, chunk, n_before))
             n_before += len(chunk)
         found.finish()
+
+    def _batches(self, examples: Sequence[Any], n_before: int) -> list[Batch]:
+        head = self._heads[0]
+        return [*head.batches(head.encode(examples, self._pipeline.labels)[1], n_before)]
 
     def _outputs(self, packings: Sequence[Packing], n_before: int) -> tuple[list[Batch], Tensor]:
         """The batches of examples, encoded for each head, and the outputs of all batches, averaged over the heads."""

@@ -16,7 +16,7 @@ from mini_tf.run.checkpoint import MODEL, OBJECTIVE, STATE
 from mini_tf.run.disk import Disk, atomic_replace
 from mini_tf.run.loading import invalid_counters
 from mini_tf.run.manifest import check_format
-from mini_tf.run.tensors import TensorSpec
+from mini_tf.run.tensors import CheckpointTensors, TensorSpec
 from mini_tf.system.errors import RunFault
 from mini_tf.system.safe_files import read_small_file
 
@@ -67,29 +67,21 @@ class DivergenceDump(NamedTuple):
     objective: dict[str, Tensor]
 
 
-def write(
-    disk: Disk,
-    run: Path,
-    info: DivergenceInfo,
-    model: Mapping[str, Tensor],
-    state: Mapping[str, Tensor],
-    objective: Mapping[str, Tensor],
-) -> Path:
+def write(disk: Disk, run: Path, info: DivergenceInfo, before: CheckpointTensors) -> None:
     """Write the dump into a run folder; on OSError nothing is left."""
     folder = run / FOLDER
     with atomic_replace(disk, folder) as temporary:
         if temporary.exists():
             disk.remove(temporary)
         disk.mkdir(temporary)
-        disk.write(temporary / MODEL, tensors.Serialized(model))
-        disk.write(temporary / STATE, tensors.Serialized(state))
-        if objective:
-            disk.write(temporary / OBJECTIVE, tensors.Serialized(objective))
+        disk.write(temporary / MODEL, tensors.Serialized(before.model))
+        disk.write(temporary / STATE, tensors.Serialized(before.state))
+        if before.objective:
+            disk.write(temporary / OBJECTIVE, tensors.Serialized(before.objective))
         disk.write(temporary / INFO, info.model_dump_json(indent=1).encode())
         disk.sync(temporary)
         if folder.exists():
             disk.remove(folder)
-    return folder
 
 
 def read(run: Path, expected: Mapping[str, TensorSpec], expected_objective: Mapping[str, TensorSpec]) -> DivergenceDump:

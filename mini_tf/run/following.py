@@ -14,13 +14,12 @@ from mini_tf.run.tensors import CheckpointTensors, TensorSpec
 from mini_tf.system.errors import RunFault
 
 
-def follow(group: ProcessGroup, run: Run | None) -> Run:
-    """The run that rank 0 has opened, on every process; `run` is None on the others.
+def follow(group: ProcessGroup, open_run: Callable[[], Run]) -> Run:
+    """The run that rank 0 opens, on every process: the others have a `Follower`.
 
     Raises RunFault where another process does not see its folder.
     """
-    if group.world_size == 1 and run is not None:
-        return run
+    run = open_run() if group.is_rank_0 else None
     facts: list[Any] = group.on_rank_0(
         lambda: [str(run.folder), run.manifest.model_dump(mode="json"), run.status] if run is not None else []
     )
@@ -33,6 +32,25 @@ def follow(group: ProcessGroup, run: Run | None) -> Run:
     return Follower(folder, Manifest.model_validate(facts[1]), facts[2])
 
 
+def resume(
+    run: Run,
+    group: ProcessGroup,
+    warn: Callable[[str], None],
+    expected: tuple[Mapping[str, TensorSpec], Mapping[str, TensorSpec], Mapping[str, TensorSpec]],
+    unread: Collection[str] = (),
+) -> LoadedCheckpoint | None:
+    """`Run.resume` on every process; RunFault where one does not have the checkpoint that rank 0 continues from.
+
+    expected: of model, optimizer and objective.
+    """
+    with group.independently():
+        saved = run.resume(warn, *expected, unread)
+    step = group.on_rank_0(lambda: None if saved is None else saved.step)
+    if saved is None and step is not None:
+        saved = loading.load(run.checkpoints.find_verified(step), *expected, unread)
+    return saved
+
+
 class Follower(Run):
     """A run that only rank 0 writes: everything else is kept in memory."""
 
@@ -42,18 +60,8 @@ class Follower(Run):
     def start(self, existed: bool = True) -> None:
         self.is_started = True
 
-    def load(
-        self,
-        step: int,
-        expected: Mapping[str, TensorSpec],
-        expected_optimizer: Mapping[str, TensorSpec],
-        expected_objective: Mapping[str, TensorSpec],
-        unread: Collection[str] = (),
-    ) -> LoadedCheckpoint:
-        """The checkpoint that rank 0 continues from; RunFault if it is not the same here."""
-        return loading.load(
-            self.checkpoints.find_verified(step), expected, expected_optimizer, expected_objective, unread
-        )
+    def resume(self, *args: Any, **kwargs: Any) -> None:
+        """None: see the function `resume`."""
 
     def record(self, report: Mapping[str, Any], seconds: float | None = None) -> None: ...
     def save(

@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from operator import itemgetter
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.nn.state import State, reorder
 from mini_tf.objectives import LossSums, Objective, Task
-from mini_tf.parallel.dividing import DividedOutputs
+from mini_tf.parallel.dividing import DividedOutputs, in_turns
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.parallel.sharding import Sharding
 from mini_tf.recipe.recipe import Recipe
@@ -116,10 +117,11 @@ def evaluate(
     task.eval()
     with evaluation_draws(setup), group.independently() if alone else nullcontext():
         state: State | None = None
-        for number, (rows, continues, ends) in _in_turns(_with_progress(packing, batch_size, tokens), group):
-            if number is not None and number % group.world_size != group.rank:
+        batches = _with_progress(packing, batch_size, tokens)
+        for number, (rows, continues, ends), is_own in in_turns(group, batches):
+            if not is_own:
                 if outputs is not None:
-                    outputs.append(objective.prepare(rows) if group.is_rank_0 else None, None)
+                    outputs.skip(partial(objective.prepare, rows))
                 continue
             if each_batch is not None:
                 each_batch()
@@ -200,18 +202,6 @@ def _scores(objective: Objective, packing: Packing, sums: Sums, more: dict[str, 
 def _gradient_metrics(task: Task, batch: Batch, setup: Setup) -> dict[str, float]:
     with torch.enable_grad(), setup.autocast():
         return task.gradient_metrics(batch.to(setup.device))
-
-
-def _in_turns(batches: Iterable[EvalBatch], group: ProcessGroup) -> Iterator[tuple[int | None, EvalBatch]]:
-    """The numbered batches, which processes compute in turns.
-
-    A process without one in the last turn also gets the last batch, with None: all call the model equally often.
-    """
-    number, last = -1, None
-    for number, last in enumerate(batches):
-        yield number, last
-    if last is not None and number % group.world_size < group.rank:
-        yield None, last
 
 
 def _with_progress(packing: Packing, batch_size: int, tokens: int | None) -> Iterator[EvalBatch]:

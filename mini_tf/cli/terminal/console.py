@@ -235,9 +235,11 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
         **arguments: Any,
     ) -> None:
         name = ctx.command_path.partition(" ")[2]
-        of_class = Console
+        of_class: Callable[..., Console] = Console
         if is_worker() and "nproc" in arguments:  # other commands do not know of the processes of a batch system
-            from mini_tf.cli.terminal.workers import WorkerConsole as of_class  # it is a Console
+            from mini_tf.cli.terminal.workers import worker_console
+
+            of_class = worker_console
         settings: dict[str, Any] = dict(command=name, quiet=quiet, verbose=verbose, json=json, debug=debug, color=color)
         try:
             console = of_class(**settings)

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeVar
 
 from mini_tf.cli.terminal.console import Console
@@ -19,9 +19,14 @@ TIMEOUT = 600.0
 """Longest wait for another process that does not answer, in seconds, as `runtime.timeout`."""
 
 
+def several(nproc: int) -> bool:
+    """Whether the command works in several processes, which `--nproc` or torchrun start."""
+    return nproc > 1 or is_worker()
+
+
 def refuse_stdin(nproc: int, reads_stdin: bool, hint: str = "give a file with -i FILE") -> None:
     """UsageFault if several processes would read stdin."""
-    if (nproc > 1 or is_worker()) and reads_stdin:
+    if several(nproc) and reads_stdin:
         raise UsageFault("several processes: stdin can be read by one process only", hint=hint)
 
 
@@ -42,10 +47,6 @@ def launched(console: Console, nproc: int) -> int | None:
 
 def group_of(timeout: float = TIMEOUT, on_gpu: bool = False) -> "AbstractContextManager[ProcessGroup]":
     """The processes that work together, as a context manager; usually only this one."""
-    if not is_worker():
-        from mini_tf.parallel.group import ProcessGroup
-
-        return nullcontext(ProcessGroup())
     from mini_tf.parallel.torch_group import joined
 
     return joined(timeout, on_gpu)

@@ -25,26 +25,8 @@ class WorkerConsole(Console):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self.process, self._launcher = process_rank(), launcher()
-        self.rank = self.process.rank
-        self.quiet = self.quiet or self.rank > 0
         self._closed, self._closing = threading.Event(), threading.Lock()
         threading.Thread(target=self._watch_launcher, name="launcher", daemon=True).start()
-
-    def warn(self, line: str) -> None:
-        if self.rank == 0:
-            super().warn(line)
-
-    def print_output(self, text: str, end: str = "\n") -> None:
-        if self.rank == 0:
-            super().print_output(text, end)
-
-    def emit_json(self, **given: Any) -> None:
-        if self.rank == 0:
-            super().emit_json(**given)
-
-    def show(self, picture: Any, *given: Any, **chosen: Any) -> None:
-        if self.rank == 0:
-            super().show(picture, *given, **chosen)
 
     def close(self, exit_code: int, error: MinitfError | None = None) -> None:
         with self._closing:  # for ever, where the other thread ends the process
@@ -54,14 +36,14 @@ class WorkerConsole(Console):
             self._close_alone(exit_code, error, folder)
         elif error is not None and folder is not None:
             lost = isinstance(error, ProcessLost)
-            write_fault(Path(folder), self.rank, error, exit_code=exit_code, lost=lost, output=self.envelope)
+            write_fault(Path(folder), self.process.rank, error, exit_code=exit_code, lost=lost, output=self.envelope)
             if self.log is not None:
                 self.log(error.message)
-        elif self.rank == 0:
-            super().close(exit_code, error)
-        elif error is not None:
-            self.json = False
-            super().close(exit_code, type(error)(f"rank {self.rank}: {error.message}", hint=error.hint))
+        else:
+            self._close_last(exit_code, error)
+
+    def _close_last(self, exit_code: int, error: MinitfError | None) -> None:
+        super().close(exit_code, error)
 
     def _launcher_ended(self) -> bool:
         return os.getppid() != self._launcher
@@ -90,6 +72,32 @@ class WorkerConsole(Console):
             )
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
-        self.json = self.json and self.rank == 0
         if self.process.local_rank == 0:
             super().close(exit_code, error)
+
+
+class SilentConsole(WorkerConsole):
+    """Of the other ranks: prints nothing but the error that ends it, after its rank."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.quiet = True
+
+    def warn(self, line: str) -> None: ...
+    def print_output(self, text: str, end: str = "\n") -> None: ...
+    def emit_json(self, **given: Any) -> None: ...
+    def show(self, picture: Any, *given: Any, **chosen: Any) -> None: ...
+
+    def _close_last(self, exit_code: int, error: MinitfError | None) -> None:
+        self.json = False
+        if error is not None:
+            super()._close_last(exit_code, type(error)(f"rank {self.process.rank}: {error.message}", hint=error.hint))
+
+    def _close_alone(self, exit_code: int, error: MinitfError | None, folder: str | None) -> None:
+        self.json = False
+        super()._close_alone(exit_code, error, folder)
+
+
+def worker_console(**given: Any) -> WorkerConsole:
+    """The console of this process, which a launcher has started as one of several."""
+    return (SilentConsole if process_rank().rank > 0 else WorkerConsole)(**given)

@@ -49,9 +49,11 @@ class InputWarnings:
         return self._grown_warning(n)
 
     def join(self, group: ProcessGroup) -> None:
-        """Count the texts of all processes, on rank 0; all of them call it."""
+        """Count the texts of all processes; all of them call it."""
         counts = group.all_gather([self._n, self._n_cut, self._n_plain, self._n_grown, self._one, self._unknown])
-        for n, n_cut, n_plain, n_grown, one, unknown in counts[1:] if group.is_rank_0 else ():
+        self._n = self._n_cut = self._n_plain = self._n_grown = 0
+        self._one, self._unknown = "", Counter()
+        for n, n_cut, n_plain, n_grown, one, unknown in counts:
             self._n, self._n_cut, self._one = self._n + n, self._n_cut + n_cut, self._one or one
             self._n_plain, self._n_grown = self._n_plain + n_plain, self._n_grown + n_grown
             self._unknown.update(unknown)

@@ -9,6 +9,7 @@ cross-validation and bootstrap for accuracy estimation and model selection.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
         raise UsageFault(f"--extend: a run of {size} cannot be extended", hint=hint)
     group = options.group
     identity = _identify(resolved, several, options, reporter)
-    with follow(group, open_run(options.location, identity, options.command) if group.is_rank_0 else None) as run:
+    with follow(group, lambda: open_run(options.location, identity, options.command)) as run:
         if group.on_rank_0(
             lambda: run.status == "finished" and loading.is_published(run.folder, run.manifest, run.checkpoints.hashes)
         ):
@@ -138,11 +139,8 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
                 result = _train_member(run, member, options, reporter)
                 if result.folder is None or result.exit_code:
                     return _stopped(run, result.exit_code, f"in {member.folder}")
-                if group.is_rank_0:
-                    done.append(_finished(member, result.folder))
-                    set_files.write_metrics(run, (finished.record for finished in done))
-            with group.independently():
-                return _finish(run, done, reporter, resolved.recipe) if group.is_rank_0 else RunResult(run.folder, {})
+                group.on_rank_0(partial(_add, done, member, result.folder, run))
+            return RunResult(run.folder, group.on_rank_0(lambda: _finish(run, done, reporter, resolved.recipe)))
 
 
 def _identify(resolved: Resolved, several: Sequence[Member], options: Options, reporter: Reporter) -> Identity:
@@ -181,18 +179,19 @@ def _train_member(run: Run, member: Member, options: Options, reporter: Reporter
         reporter.log, reporter.crash = run.log, run.crash
 
 
-def _finished(member: Member, folder: Path) -> FinishedRun:
-    """The metrics of a finished run; of a set of seeds, their means, and those of its ensemble."""
+def _add(done: list[FinishedRun], member: Member, folder: Path, run: Run) -> None:
+    """Add a finished run and write the metrics of all; of a set of seeds, their means, and those of its ensemble."""
     metrics = manifest.read(folder).metrics
     if not metrics:
         raise RunFault(
             f"{folder} has lost its metrics", hint="remove it; the same command trains it again", where=[str(folder)]
         )
-    return FinishedRun(member, folder, set_metrics.means_of(metrics) if members(member.resolved) else metrics)
+    done.append(FinishedRun(member, folder, set_metrics.means_of(metrics) if members(member.resolved) else metrics))
+    set_files.write_metrics(run, (finished.record for finished in done))
 
 
-def _finish(run: Run, done: Sequence[FinishedRun], reporter: Reporter, recipe: Recipe) -> RunResult:
-    """Copy the median run's model into the run folder and print the metrics of all runs."""
+def _finish(run: Run, done: Sequence[FinishedRun], reporter: Reporter, recipe: Recipe) -> dict[str, float | None]:
+    """Copy the median run's model into the run folder, print the metrics of all runs, and return those of the set."""
     kind, objective = done[0].member.kind, recipe.objective
     each, baselines = (
         [finished.metrics for finished in done],
@@ -227,7 +226,7 @@ def _finish(run: Run, done: Sequence[FinishedRun], reporter: Reporter, recipe: R
     no_data = kind == "fold" and recipe.train.ensemble is not None  # its models have no validation data in common
     reporter.say(next_commands(run.folder, None if pipeline is None else pipeline.COMMAND, " --data FILE" * no_data))
     run.finish("done", metrics={name: math.nan if value is None else value for name, value in metrics.items()})
-    return RunResult(run.folder, metrics)
+    return metrics
 
 
 def _ensemble_metrics(
