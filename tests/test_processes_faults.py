@@ -196,7 +196,7 @@ def test_all_processes_count_what_was_cut_or_unknown_in_all_texts() -> None:
     )
 
 
-def test_rank_0_tells_which_texts_of_all_processes_grew_or_have_masks() -> None:
+def test_all_processes_count_which_of_all_texts_grew_or_have_masks() -> None:
     tokenizer = Tokenizer.train(Settings(kind="byte"), ["a long text"])
 
     def notes(group: ProcessGroup) -> list[str]:
@@ -213,7 +213,7 @@ def test_rank_0_tells_which_texts_of_all_processes_grew_or_have_masks() -> None:
     cut = "texts.txt:2: the prompt has 11 tokens; the first 3 are truncated"
     mask = "[MASK] is plain text here: a mask only in a prompt to an encoder, or to a model that fills masks"
     grown = "texts grew longer than the context of 8 tokens; from there on the model saw only the last half of it"
-    assert in_threads(2, notes) == [[cut, mask, f"3 {grown}"], [cut, mask, f"2 {grown}"]]
+    assert in_threads(2, notes) == [[cut, mask, f"3 {grown}"]] * 2
 
 
 def test_a_signal_that_comes_after_the_processes_agreed_waits_for_the_next_time() -> None:
