@@ -1,7 +1,6 @@
 """Training from a recipe: read the data, build the model, train, write the run folder."""
 
 import time
-from collections.abc import Callable
 
 from mini_tf.jobs import initial
 from mini_tf.jobs.assembling import build, merge_function, usable_best_metric
@@ -11,9 +10,8 @@ from mini_tf.jobs.identifying import Options, identify
 from mini_tf.jobs.session import Reporter, RunResult, Session
 from mini_tf.jobs.start_messages import report_extension, report_start
 from mini_tf.recipe.reading import Resolved
-from mini_tf.run.folder import Run
 from mini_tf.run.following import follow
-from mini_tf.run.location import check_exact, open_run, start_run
+from mini_tf.run.location import check_exact, open_run, restore, start_run
 from mini_tf.run.metric_files import TensorBoardWriter
 from mini_tf.trained.opening import write_model_files
 from mini_tf.training.machine.device import resolve_setup
@@ -66,11 +64,3 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         session = Session(run, parts, reporter, started)
         with StopRequest(reporter.say) as stop:
             return finish(session, session.train(stop), stop)
-
-
-def restore(run: Run, tensorboard: bool, warn: Callable[[str], None]) -> None:
-    """Write what a finished run has lost since: model.safetensors, or the event files of TensorBoard."""
-    if tensorboard:
-        run.tensorboard = TensorBoardWriter(run.folder)
-        run.tensorboard.write_all()
-    run.publish(warn=warn)

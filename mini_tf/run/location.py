@@ -26,6 +26,7 @@ from mini_tf.run.finding import OUTPUTS, is_same, try_lock
 from mini_tf.run.folder import Run
 from mini_tf.run.identity import Identity, differences, kind_versions
 from mini_tf.run.manifest import Manifest
+from mini_tf.run.metric_files import TensorBoardWriter
 from mini_tf.system.errors import RunFault, StorageFault, UsageFault
 from mini_tf.system.processor import processor
 
@@ -238,6 +239,14 @@ def environment_changes(run: Run, settings: Mapping[str, Any]) -> list[str]:
     before, now = checkpoint.fingerprint, fingerprint(run, settings)
     both = before.keys() & now.keys()
     return differences({name: before[name] for name in both}, {name: now[name] for name in both})
+
+
+def restore(run: Run, tensorboard: bool, warn: Callable[[str], None]) -> None:
+    """Write what a finished run has lost since: model.safetensors, or the event files of TensorBoard."""
+    if tensorboard:
+        run.tensorboard = TensorBoardWriter(run.folder)
+        run.tensorboard.write_all()
+    run.publish(warn=warn)
 
 
 def check_exact(run: Run, settings: Mapping[str, Any], exact: bool, warn: Callable[[str], None]) -> None:
