@@ -54,11 +54,11 @@ ENDED = "the launcher of the processes ended; the same command continues from th
 
 def test_a_tree_refuses_processes_whose_partners_do_not_exist() -> None:
     for processes in (1, 2, 4, 8, 64):
-        REDUCTIONS["tree"].refuse(processes)
+        REDUCTIONS["tree"].refuse(ProcessGroup(ProcessRank(0, processes)))
     with pytest.raises(UsageFault, match="not 6") as refusal:
-        REDUCTIONS["tree"].refuse(6)
+        REDUCTIONS["tree"].refuse(ProcessGroup(ProcessRank(0, 6)))
     assert refusal.value.hint == "start 4 or 8 processes, or runtime.reduce=sum"
-    REDUCTIONS["sum"].refuse(3)
+    REDUCTIONS["sum"].refuse(ProcessGroup(ProcessRank(0, 3)))
 
 
 def test_a_rank_that_is_no_number_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,10 @@ from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.state import State, flatten, unflatten
 from mini_tf.nn.tokens import Tokens
 from mini_tf.optimizers import Parameter, adamw
+from mini_tf.parallel.group import ProcessGroup
 from mini_tf.schedules import cosine, linear
 from mini_tf.system.errors import Diverged, RunFault, StorageFault
+from mini_tf.system.processes import ProcessRank
 from mini_tf.system.seeds import seed_of
 from mini_tf.training import loop
 from mini_tf.training.divergence import Tolerance, gradient_problem, ranges
@@ -603,7 +605,8 @@ def test_an_auto_micro_batch_takes_all_rows_where_memory_suffices_and_fewer_wher
     assert reason.startswith("activations of 8 rows take 0 MiB; ")
     monkeypatch.setattr(memory, "free_bytes", lambda device: 3 << 30)
     assert fitting_micro_batch(training.task, training.feed, Setup())[1].endswith("; 3072 MiB are free")
-    assert fitting_micro_batch(training.task, training.feed, Setup(), 3)[1].endswith("; 1024 MiB are free")
+    group = ProcessGroup(ProcessRank(0, 8, 0, 3))
+    assert fitting_micro_batch(training.task, training.feed, Setup(), group)[1].endswith("; 1024 MiB are free")
     monkeypatch.setattr(memory, "free_bytes", lambda device: 1)
     assert fitting_micro_batch(training.task, training.feed, Setup())[0] == 1
 

@@ -14,7 +14,7 @@ from mini_tf.cli.terminal.class_options import THRESHOLD, class_options
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, INPUT_OUTPUT, NPROC, RUN, STEP
-from mini_tf.cli.terminal.processes import group_of, launched
+from mini_tf.cli.terminal.processes import group_of, launched, leave_to_rank_0
 from mini_tf.recipe.metrics import Gate, failures
 from mini_tf.system.errors import GateMissed, UsageFault
 from mini_tf.system.progress import show_progress
@@ -100,8 +100,7 @@ def evaluate(
     trained = open_ensemble(run, step, device, average)
     _set_memory(trained, memory)
     if pairs:
-        with group_of() as group:
-            return evaluate_pairs(console, trained, pairs, score, bounds, group)
+        return evaluate_pairs(console, trained, pairs, score, bounds)
     check_gates(bounds, "evaluate", trained.recipe, None if trained.labels is None else trained.labels.names)
     _say_missing(console, trained)
     pipeline = pipeline_of(trained).with_options(class_options(trained, None, threshold or []))
@@ -111,8 +110,7 @@ def evaluate(
         store, notes = _data(console, trained, data, split, fields, group)
         scores = pipeline.evaluate(trained, store, accumulator, group)
         written, signatures = _written(console, trained, pipeline, store, group, notes)
-    if not group.is_rank_0:
-        return 0
+    leave_to_rank_0(group)
     figures = _say_calibration(console, trained, pictures, accumulator)
     evaluated_on = {"split": "data" if data is not None else split or "val"}
     title = f"{_weights(trained, step, average)}, {evaluated_on['split']}"
@@ -159,8 +157,11 @@ def _data(
     notes: list[str] = []
     with group.local_rank_0_first():
         store = evaluation_data(trained, data, split or "val", console.detail, fields, notes.append)
-    if group.world_size > 1 and trained.recipe.train.stream:
-        console.say("train.stream: a row begins with the state of the row before, so each process evaluates all rows")
+    each = group.several(
+        "train.stream: a row begins with the state of the row before, so each process evaluates all rows"
+    )
+    if trained.recipe.train.stream and each:
+        console.say(each)
     notes += _cut(trained, store) + decision_notes(trained, data is None and split != "train")
     for note in notes:
         console.say(note)

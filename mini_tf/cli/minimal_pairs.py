@@ -5,22 +5,17 @@ from typing import TYPE_CHECKING, Any
 
 from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.terminal.console import Console
+from mini_tf.cli.terminal.processes import group_of, leave_to_rank_0
 from mini_tf.recipe.metrics import Gate, failures
 from mini_tf.system.errors import GateMissed, UsageFault
 
 if TYPE_CHECKING:
-    from mini_tf.parallel.group import ProcessGroup
     from mini_tf.scores.intervals import PairScores
     from mini_tf.trained.opening import Trained
 
 
 def evaluate_pairs(
-    console: Console,
-    trained: "Trained",
-    files: Sequence[str],
-    score: str | None,
-    bounds: Sequence[Gate],
-    group: "ProcessGroup",
+    console: Console, trained: "Trained", files: Sequence[str], score: str | None, bounds: Sequence[Gate]
 ) -> int:
     """Score both sentences of each pair and print the accuracy, in all and by paradigm and phenomenon."""
     from mini_tf.data.formats.tables import GROUPS, read_pairs
@@ -41,9 +36,9 @@ def evaluate_pairs(
         unread.add([text])
     for note in unread.notes():
         console.say(note)
-    scores = pipeline_of(trained).score_texts(texts, places, kind, group)
-    if not group.is_rank_0:
-        return 0
+    with group_of() as group:
+        scores = pipeline_of(trained).score_texts(texts, places, kind, group)
+    leave_to_rank_0(group)
     found = list(zip(pairs, scores[::2], scores[1::2], strict=True))
     overall = pair_scores(scores[::2], scores[1::2])
     groups: dict[str, dict[str, PairScores]] = {}

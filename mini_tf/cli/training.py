@@ -12,7 +12,7 @@ import typer
 from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import CHECKS, GATES, RECIPE, RUN_FOLDER, RUNTIME_DEVICE, RUNTIME_NPROC
-from mini_tf.cli.terminal.processes import group_of, launched, refuse_stdin
+from mini_tf.cli.terminal.processes import group_of, launched, leave_to_rank_0, refuse_stdin
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.progress import show_progress
 
@@ -151,8 +151,7 @@ def _train(console: Console, resolved: "Resolved", options: "Options", bounds: "
     runtime = resolved.recipe.runtime
     with group_of(runtime.timeout, on_gpu(runtime)) as group:
         result = train(resolved, replace(options, group=group), console)
-    if not group.is_rank_0:
-        return result.exit_code
+    leave_to_rank_0(group, result.exit_code)
     shown = None if result.folder is None else str(result.folder)
     console.output(shown, run=result.folder, metrics={**result.metrics, **_baseline_name(result.folder)})
     if result.exit_code == 0 and not options.dry_run and (missed := failures(bounds, result.metrics)):

@@ -211,7 +211,7 @@ class RawData:
                 return self.sample.split()
         size = sum(files.size for files in self.files.values())
         with show_progress(f"reading {size / 1e6:,.1f} MB") as reached:
-            advance = adding_up(reached, size // self.team.group.world_size)
+            advance = adding_up(reached, self.team.average(size))
             examples = {split: files.examples(self.team, advance) for split, files in self.files.items()}
             data_split = self.dataset.split(examples["train"], examples.get("val"), self.data.split)
             with alone():
@@ -265,7 +265,7 @@ class RawData:
             texts = (text for source, example in examples for text in self.dataset.texts(example, source))
             stride = 1 + self.data_split.characters // MAX_TRAINING_CHARACTERS if settings.uses_vocab_size else 1
             sample = (text for n, text in enumerate(texts) if n % stride == 0)
-            others = "; the other processes wait" if self.team.group.world_size > 1 else ""
+            others = self.team.group.several("; the other processes wait")
             with show_progress(
                 f"training the tokenizer on {self.data_split.characters / stride / 1e6:,.1f} million characters{others}"
             ):

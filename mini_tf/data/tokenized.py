@@ -69,7 +69,7 @@ def open_data(
             labels = _fit_labels(dataset, data, data_split)
         several = f" in {raw.team.size} processes" if raw.team.size > 1 else ""
         with show_progress(f"encoding {data_split.characters:,} characters{several}") as reached:
-            advance = adding_up(reached, data_split.characters // raw.team.size)
+            advance = adding_up(reached, raw.team.average(data_split.characters))
             facts = write_stores(
                 folder, dataset, data_split.parts, used, labels, dataset.separated(data), advance, raw.team
             )

@@ -154,25 +154,15 @@ def setup_of_all(parts: Parts, say: Report) -> Setup:
     decided, reasons = group.on_rank_0(lambda: [(setup_ := decide_setup(parts, say)).settings, setup_.reasons])
     setup = replace(setup, **{**decided, **local}, reasons=reasons)
     batch_size, rows = parts.plan.batch_size, setup.micro_batch_size
-    if batch_size < group.world_size * rows:
-        most = max(
-            [
-                size
-                for size in range(1, batch_size // group.world_size + 1)
-                if not parts.plan.even or batch_size % size == 0
-            ],
-            default=0,
-        )
+    most, processes = group.largest_micro_batch(batch_size, parts.plan.even), group.several("{n} processes")
+    if rows > most:
         if parts.recipe.train.micro_batch_size != "auto" or not most:
-            message = (
-                f"train.micro_batch_size: micro-batches of {rows} of {batch_size} rows are fewer than the"
-                f" {group.world_size} processes"
+            fault = (
+                f"train.micro_batch_size: micro-batches of {rows} of {batch_size} rows are fewer than the {processes}"
             )
-            raise RecipeFault(
-                message,
-                hint=f"train.micro_batch_size={most}" if most else "fewer processes or a larger train.batch_size",
-            )
-        setup = setup.decided("micro_batch_size", most, f"{batch_size} rows for {group.world_size} processes")
+            hint = f"train.micro_batch_size={most}" if most else "fewer processes or a larger train.batch_size"
+            raise RecipeFault(fault, hint=hint)
+        setup = setup.decided("micro_batch_size", most, f"{batch_size} rows for {processes}")
     setup.apply()
     if parts.sharding.divides_weights:
         return_freed_memory()
@@ -197,7 +187,7 @@ def decide_setup(parts: Parts, say: Report) -> Setup:
     if train.micro_batch_size != "auto":
         setup = setup.decided("micro_batch_size", train.micro_batch_size, "set in the recipe")
     elif not setup.micro_batch_size:
-        size, reason = fitting_micro_batch(parts.task, single_rows, setup, parts.group.process.local_world_size)
+        size, reason = fitting_micro_batch(parts.task, single_rows, setup, parts.group)
         setup = replace(setup, micro_batch_size=size, reasons=setup.reasons | {"micro_batch_size": reason})
     elif train.batch_tokens is None and train.batch_size % setup.micro_batch_size:
         recorded = str(setup.micro_batch_size)[:20]

@@ -35,7 +35,7 @@ def identify(resolved: Resolved, options: Options, reporter: Reporter) -> tuple[
     If the run of model.init_from no longer exists, its hash and tokenizers are read from the run at the location of the
     options. Several processes prepare the data together.
     """
-    REDUCTIONS[resolved.recipe.runtime.reduce].refuse(options.group.world_size)
+    REDUCTIONS[resolved.recipe.runtime.reduce].refuse(options.group)
     folder = explicit_folder(options.location)
     init = initial.init_hash(resolved.recipe, folder)  # before the data, which may take long to read
     data = load_data(initial.with_own_tokenizer(resolved.recipe, folder), reporter, options.group)

@@ -141,6 +141,10 @@ class Team:
         """The place of this process in the team, from 0."""
         return self.ranks.index(self.group.rank)
 
+    def average(self, total: int) -> int:
+        """About how much of `total` each process does."""
+        return total // self.size
+
     def own(self, items: Sequence[Item], size: Callable[[Item], int]) -> Sequence[Item]:
         """The items of this process: consecutive ones, for each process of about the same size in sum."""
         sizes = list(map(size, items))

@@ -36,6 +36,15 @@ class ProcessGroup:
         """Whether this process writes the run folder and the messages."""
         return self.process.rank == 0
 
+    def several(self, text: str) -> str:
+        """A text about several processes, with their number in place of {n}; "" for a single one."""
+        return text.replace("{n}", str(self.world_size)) if self.world_size > 1 else ""
+
+    def largest_micro_batch(self, batch_size: int, even: bool) -> int:
+        """The most rows of a micro-batch with which each process has one, or 0. even: they must divide `batch_size`."""
+        sizes = range(1, batch_size // self.world_size + 1)
+        return max((size for size in sizes if not even or batch_size % size == 0), default=0)
+
     def all_gather(self, value: Any) -> list[Any]:
         """The values of all processes by rank, on every process; of JSON, with non-finite numbers."""
         return [value]

@@ -29,7 +29,7 @@ class Reduction:
         self.parameters, self.group = parameters, group
 
     @classmethod
-    def refuse(cls, processes: int) -> None:
+    def refuse(cls, group: ProcessGroup) -> None:
         """Raise UsageFault if it cannot add over this number of processes."""
 
     def own(self, n: int) -> range:
@@ -91,10 +91,10 @@ class Tree(Reduction):
         self._subtrees: list[tuple[int, Tensor]] = []  # (number of leaves, sum), from left to right
 
     @classmethod
-    def refuse(cls, processes: int) -> None:
-        below = 1 << processes.bit_length() - 1
-        if processes != below:
-            fault = f"runtime.reduce: a tree needs 1, 2, 4, 8, ... processes, not {processes}"
+    def refuse(cls, group: ProcessGroup) -> None:
+        below = 1 << group.world_size.bit_length() - 1
+        if group.world_size != below:
+            fault = f"runtime.reduce: a tree needs 1, 2, 4, 8, ... processes, not {group.world_size}"
             raise UsageFault(fault, hint=f"start {below} or {2 * below} processes, or runtime.reduce=sum")
 
     def own(self, n: int) -> range:

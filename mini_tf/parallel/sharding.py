@@ -32,8 +32,8 @@ class Sharding:
     def describe(self, reduce: str) -> list[str]:
         """A line on several processes, for the start of a run. reduce: `runtime.reduce`."""
         divide = f", which divide {self.DIVIDES}" if self.DIVIDES else ""
-        line = f"{self.group.world_size} processes{divide}; gradients are added by {reduce} (runtime.reduce)"
-        return [line] if self.group.world_size > 1 else []
+        line = self.group.several(f"{{n}} processes{divide}; gradients are added by {reduce} (runtime.reduce)")
+        return [line] if line else []
 
     def numerics(self, runtime: Runtime) -> dict[str, Any]:
         """What of several processes decides the last bits of a result."""

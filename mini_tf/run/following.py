@@ -27,7 +27,7 @@ def follow(group: ProcessGroup, open_run: Callable[[], Run]) -> Run:
         return run
     folder = Path(facts[0])
     if not folder.is_dir():
-        where = f"rank {group.rank} cannot see {folder}, which rank 0 has opened"
+        where = f"{group.process} cannot see {folder}, which rank 0 has opened"
         raise RunFault(where, hint="all machines need the same file system", where=[str(folder)])
     return Follower(folder, Manifest.model_validate(facts[1]), facts[2])
 

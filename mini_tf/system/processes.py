@@ -35,6 +35,9 @@ class ProcessRank:
     local_rank: int = 0
     local_world_size: int = 1
 
+    def __str__(self) -> str:
+        return f"rank {self.rank}"
+
 
 def is_worker() -> bool:
     """Whether a launcher has started this process as one of several."""

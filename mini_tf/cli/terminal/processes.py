@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeVar
 
+import typer
+
 from mini_tf.cli.terminal.console import Console
 from mini_tf.system.errors import DataFault, UsageFault
 from mini_tf.system.processes import WorkerFault, is_worker
@@ -43,6 +45,12 @@ def launched(console: Console, nproc: int) -> int | None:
         raise
     console.json = False  # rank 0 has printed the object
     return exit_code
+
+
+def leave_to_rank_0(group: "ProcessGroup", exit_code: int = 0) -> None:
+    """End the command on the other ranks, after the group's end; rank 0 goes on."""
+    if not group.is_rank_0:
+        raise typer.Exit(exit_code)
 
 
 def group_of(timeout: float = TIMEOUT, on_gpu: bool = False) -> "AbstractContextManager[ProcessGroup]":

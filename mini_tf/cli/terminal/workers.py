@@ -91,7 +91,7 @@ class SilentConsole(WorkerConsole):
     def _close_last(self, exit_code: int, error: MinitfError | None) -> None:
         self.json = False
         if error is not None:
-            super()._close_last(exit_code, type(error)(f"rank {self.process.rank}: {error.message}", hint=error.hint))
+            super()._close_last(exit_code, type(error)(f"{self.process}: {error.message}", hint=error.hint))
 
     def _close_alone(self, exit_code: int, error: MinitfError | None, folder: str | None) -> None:
         self.json = False

@@ -269,12 +269,10 @@ def _origin(reason: str) -> str:
 
 def _own_gpu(here: ProcessRank, key: str) -> torch.device:
     """The GPU of this process of several."""
-    n_gpus = torch.cuda.device_count()
-    if here.local_world_size > n_gpus:
+    n_gpus, n_processes = torch.cuda.device_count(), here.local_world_size
+    if n_processes > n_gpus:
         fewer = {0: "", 1: "start one process, or "}.get(n_gpus, f"start {n_gpus} processes, or ")
-        what = (
-            f"{key}: {here.local_world_size} processes need a GPU each (NVIDIA or AMD), and this machine has {n_gpus}"
-        )
+        what = f"{key}: {n_processes} processes need a GPU each (NVIDIA or AMD), and this machine has {n_gpus}"
         raise Unavailable(what, hint=f"{fewer}use {key}=cpu")
     return torch.device(f"cuda:{here.local_rank}")
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mini_tf.parallel.group import ProcessGroup
 from mini_tf.parallel.sharding import Sharding
 from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.system.errors import RecipeFault
@@ -25,11 +26,13 @@ _SAMPLED_STEPS = 8
 _SHARE = 0.5  # of free memory, because the backward pass adds gradients of activations
 
 
-def fitting_micro_batch(task: nn.Module, feed: Feed, setup: Setup, local_world_size: int = 1) -> tuple[int, str]:
+def fitting_micro_batch(
+    task: nn.Module, feed: Feed, setup: Setup, group: ProcessGroup | None = None
+) -> tuple[int, str]:
     """The micro-batch size for `auto`, and the reason. feed: with a micro-batch size of 1."""
     # With train.batch_tokens steps differ; the first may have few or short rows.
     steps = [feed.micro_batches(step) for step in range(_SAMPLED_STEPS)]
-    free = free_share(setup.device, local_world_size)
+    free = free_share(setup.device, group or ProcessGroup())
     rows = max(steps, key=lambda step: len(step) * step[0].inputs.ids.shape[1])
     row = rows[0].to(setup.device)
     row_bytes = saved_bytes(lambda: task(row, None), setup, task) * len(rows) // feed.plan.batch_size
@@ -89,20 +92,19 @@ def refuse_too_large(model: nn.Module, optimizer: OptimizerSettings, device: tor
     if device.type != "cuda":
         needed = max(needed, 4 * parameters)  # every process makes the whole model there before it is divided
     group = sharding.group
-    free = min(group.all_gather(free_share(device, group.process.local_world_size)))
-    several = group.world_size > 1
+    free = min(group.all_gather(free_share(device, group)))
     if needed > free * limits().memory_percent / 100:
         raise RecipeFault(
             f"model: {parameters:,} parameters need at least {needed / 2**30:,.1f} GiB with gradients and optimizer"
-            f" state{f' in each of {group.world_size} processes' * several}; {free / 2**30:,.1f} GiB are"
-            f" free{' for each' * several}",
+            f" state{group.several(' in each of {n} processes')}; {free / 2**30:,.1f} GiB are"
+            f" free{group.several(' for each')}",
             hint="a smaller model.d_model, model.n_layers, model.ngrams or tokenizer.vocab_size",
         )
 
 
-def free_share(device: torch.device, local_world_size: int) -> int:
+def free_share(device: torch.device, group: ProcessGroup) -> int:
     """`free_bytes` for one process: each has a GPU of its own, and those of one machine share its memory."""
-    return free_bytes(device) // (1 if device.type == "cuda" else local_world_size)
+    return free_bytes(device) // (1 if device.type == "cuda" else group.process.local_world_size)
 
 
 def free_bytes(device: torch.device) -> int:
