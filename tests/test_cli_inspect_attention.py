@@ -22,9 +22,9 @@ from rich.cells import cell_len
 from safetensors import safe_open
 from torch import Tensor
 
-from mini_tf.inspection.capture import capture
-from mini_tf.inspection.maps.attention import heads_of
-from mini_tf.inspection.maps.roles import repeated_tokens, role_of, scores_on
+from mini_tf.inspection._attention_maps import heads_of
+from mini_tf.inspection._capture import capture
+from mini_tf.inspection._roles import repeated_tokens, role_of, scores_on
 from mini_tf.nn.attention import MultiHeadAttention
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens

@@ -7,9 +7,9 @@ import pytest
 from mini_tf.cli.runs.list_runs import _fitting
 from mini_tf.cli.runs.run_facts import HEADERS, row_of, shown
 from mini_tf.cli.terminal import files
-from mini_tf.cli.terminal.numbers import doubled, duration, in_bytes, in_flop, short
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.limits import limits
+from mini_tf.system.numbers import doubled, duration, in_bytes, in_flop, short
 
 
 def test_numbers_have_the_largest_unit_in_which_they_are_at_least_one() -> None:

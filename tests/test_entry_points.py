@@ -253,45 +253,55 @@ def test_entry_points_that_cannot_be_read_are_a_fault_in_one_line(
 
 
 VIEW = """\
-from mini_tf.cli.terminal.console import Console, command
+from functools import partial
 
-EXAMPLES = ("minitf inspect means last",)
+import torch
+
+from mini_tf.drawing.terminal import line
+from mini_tf.inspection import Output, View, ViewSettings, option
 
 
-@command
-def means(console: Console, run: str = "last") -> None:
+class Settings(ViewSettings):
     \"\"\"Show the means.\"\"\"
-    console.output(f"means of {run}")
+
+    EXAMPLES = ("minitf inspect means last",)
+
+    source: str = option("last", "--run", metavar="RUN")
+    \"\"\"A run.\"\"\"
+
+    def view(self, subject: None, output: Output) -> View:
+        mean = float(torch.ones(2).mean())
+        return View({"mean": mean}, [partial(line, f"means of {self.source}: {mean}")])
 """
 
 
 def test_a_view_of_a_package_is_a_command_with_help(tmp_path: Path) -> None:
-    with installed_in(installed(tmp_path, "other-kinds", "0.1", {"cli/inspect/means.py": VIEW})):
+    with installed_in(installed(tmp_path, "other-kinds", "0.1", {"inspection/means.py": VIEW})):
         assert "Show the means." in minitf("inspect", "--help").stdout
         assert "minitf inspect means last" in minitf("inspect", "means", "--help").stdout
-        assert minitf("inspect", "means", "--run", "x").stdout == "means of x\n"
+        assert minitf("inspect", "means", "--run", "x").stdout == "means of x: 1.0\n"
         refused(minitf("inspect", "means", "--run", "x", "--run", "y"), "given 2 times", exit_code=2)
     refused(minitf("inspect", "means"), "No such command 'means'", exit_code=2)
 
 
 UNFIT_VIEWS = {
     "syntax": ("means", "def (", "cannot be used: SyntaxError"),
-    "no examples": (
+    "no settings of a view": (
         "means",
-        "def means(): pass",
-        "cannot be used: the module must define EXAMPLES and a command means",
+        "class Settings:\n    pass\n",
+        "cannot be used: the module must define a class Settings like minitf's kinds",
     ),
     "the word of minitf": (
         "tokens",
         VIEW,
-        "the kind 'tokens' of cli.inspect is defined by minitf itself and the package other-kinds",
+        "the kind 'tokens' of inspection is defined by minitf itself and the package other-kinds",
     ),
 }
 
 
 @pytest.mark.parametrize(("word", "code", "said"), UNFIT_VIEWS.values(), ids=UNFIT_VIEWS)
 def test_an_unfit_view_is_refused_and_breaks_no_other_command(word: str, code: str, said: str, tmp_path: Path) -> None:
-    with installed_in(installed(tmp_path, "other-kinds", "0.1", {f"cli/inspect/{word}.py": code})):
+    with installed_in(installed(tmp_path, "other-kinds", "0.1", {f"inspection/{word}.py": code})):
         refused(minitf("inspect", word, "last"), said, exit_code=3)
         listed = minitf("inspect", "--help")
         assert listed.exit_code == 0

@@ -277,7 +277,7 @@ def test_no_more_of_a_line_of_prompts_is_read_than_its_limit(here: Path, monkeyp
                 return endless.read(size)
 
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Endless()))
-        from mini_tf.cli.terminal.text_input import read_lines
+        from mini_tf.recipe.text_input import read_lines
 
         with pytest.raises(DataFault, match="line 1 is longer than 1 MiB"):
             list(read_lines(None))
@@ -288,7 +288,7 @@ def test_no_more_of_a_line_of_prompts_is_read_than_its_limit(here: Path, monkeyp
 
 def test_a_list_of_prompts_may_come_through_a_pipe(here: Path) -> None:
     """`-i <(command)`: D14's pipes are refused as data, not as lines that are read once."""
-    from mini_tf.cli.terminal.text_input import read_lines
+    from mini_tf.recipe.text_input import read_lines
 
     os.mkfifo("pipe")
     if not (child := os.fork()):

@@ -19,20 +19,27 @@ from mini_tf.data.examples import Pair
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing.files import draw
 from mini_tf.drawing.panel import PanelGrid
-from mini_tf.inspection.alignments import view as alignment_view
-from mini_tf.inspection.alignments.alignment import HeadShift, align_pairs, alignment_of, between_words, word_weights
-from mini_tf.inspection.alignments.error import HeadComparison, compare_heads, error_rate, head_shifts
-from mini_tf.inspection.alignments.files import (
+from mini_tf.inspection import align
+from mini_tf.inspection._alignments import (
     GoldAlignment,
+    HeadComparison,
+    HeadShift,
+    align_pairs,
+    alignment_of,
+    between_words,
+    compare_heads,
     dataset_alignments,
     diagonal,
+    error_rate,
     format_alignment,
+    head_shifts,
     parse_alignment,
     read_alignments,
+    word_weights,
 )
-from mini_tf.inspection.capture import Capture, CapturedAttention, capture
-from mini_tf.inspection.head_selection import HeadSelection
-from mini_tf.inspection.model_input import ModelInput
+from mini_tf.inspection._capture import Capture, CapturedAttention, capture
+from mini_tf.inspection._heads import HeadSelection
+from mini_tf.inspection._texts import ModelInput
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import reading
@@ -262,11 +269,11 @@ def test_where_the_separator_has_the_largest_weight_there_is_no_link() -> None:
 
 def test_the_map_has_weights_and_marks_where_the_words_stand(monkeypatch: pytest.MonkeyPatch) -> None:
     """The head aligns word j of the target to word 5 - j of the source; sure and possible points lie elsewhere, too."""
-    monkeypatch.setattr(alignment_view, "run_and_step", lambda folder, step: f"run x, step {step}")
+    monkeypatch.setattr(align, "run_and_step", lambda folder, step: f"run x, step {step}")
     source, target = ["a", "b", "c", "d", "e", "f"], ["f", "e", "d", "c", "b", "a"]
     pair = Pair(" ".join(source), " ".join(target), "f:1", alignment="0-5 1-1 2?2 1?4 5-0")
     run = run_of(with_cross_heads(("even", "reversed")))
-    found = alignment_view.view(run, [pair], None, None, HeadSelection(), None, "7", many=False)
+    found = align.Settings(run="x", source="a", step="7").of_pairs(run, [pair])
     assert isinstance(found.figure, PanelGrid)
     figure = figures.drawn(lambda: draw(found.figure, "svg"))
     [panel] = figures.maps(figure)

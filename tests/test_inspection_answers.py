@@ -18,10 +18,9 @@ from commands import minitf, refused, tiny_model, trained
 from torch import Tensor, nn
 
 from mini_tf.data.corpora import associative_recall, copy, corridor, world
-from mini_tf.inspection.gold.answers import answers_of, predictions, questions_of
-from mini_tf.inspection.gold.answers_view import view
-from mini_tf.inspection.gold.documents import LabelledDocument
-from mini_tf.inspection.gold.word_states import with_random_weights
+from mini_tf.inspection import View
+from mini_tf.inspection._gold import LabelledDocument, with_random_weights
+from mini_tf.inspection.answers import Settings, answers_of, predictions, questions_of
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import Trained, open_trained
@@ -85,6 +84,10 @@ def recall(distance: int, n: int = 4) -> list[LabelledDocument]:
     """Documents of words of three letters, whose second word is the last one too."""
     words = [["aaa", symbol, *["fff"] * (distance - 2), "ddd", symbol] for symbol in islice(SYMBOLS * n, n)]
     return [LabelledDocument(one, {"answers": [str(distance + 1)]}, "row") for one in words]
+
+
+def view(trained: Trained, documents: Sequence[LabelledDocument]) -> View:
+    return Settings(run="").of_documents(trained, documents)
 
 
 def all_of(trained: Trained, documents: Sequence[LabelledDocument]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import torch
 from test_models import model_of, pairs_of
 from toys import mixer_settings
 
-from mini_tf.inspection.capture import capture
+from mini_tf.inspection._capture import capture
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import RunFault

@@ -15,10 +15,10 @@ import torch
 from commands import minitf, trained
 
 from mini_tf.data.corpora import world
-from mini_tf.inspection.capture import capture
-from mini_tf.inspection.gold import senses, syntax_view
-from mini_tf.inspection.gold.documents import LabelledDocument
-from mini_tf.inspection.gold.syntax import (
+from mini_tf.inspection import senses, syntax
+from mini_tf.inspection._capture import capture
+from mini_tf.inspection._gold import LabelledDocument, with_random_weights, word_attention, word_vectors
+from mini_tf.inspection.syntax import (
     ALL,
     ANTECEDENT,
     OFFSETS,
@@ -29,7 +29,6 @@ from mini_tf.inspection.gold.syntax import (
     targets_of,
     within,
 )
-from mini_tf.inspection.gold.word_states import with_random_weights, word_attention, word_vectors
 from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import Trained, open_trained
 
@@ -266,7 +265,7 @@ def labelled(n: int) -> list[LabelledDocument]:
 def test_senses_are_compared_over_all_pairs_of_all_forms_by_loops(opened: Trained) -> None:
     """AUC and nearest of forms with different numbers of pairs, each pair and each token counted once."""
     documents = labelled(30)
-    found = senses.view(opened, documents)
+    found = senses.Settings(run="").of_documents(opened, documents)
     shown, forms, control = found.result, sensed(opened, documents), sensed(with_random_weights(opened), documents)
     assert shown["forms"] == {form: dict(Counter(sense for sense, _ in tokens)) for form, tokens in forms.items()}
     sizes = [len(tokens) for tokens in forms.values()]
@@ -318,7 +317,7 @@ def test_words_beyond_the_context_have_no_token(opened: Trained, monkeypatch: py
 
 def test_syntax_shows_the_best_head_of_one_half_scored_on_the_other_by_loops(opened: Trained) -> None:
     documents = labelled(8)
-    found = syntax_view.view(opened, documents)
+    found = syntax.Settings(run="").of_documents(opened, documents)
 
     def guessed(trained: Trained, document: LabelledDocument) -> list[list[int]]:
         """For each head and direction the guess of every word."""

@@ -19,16 +19,13 @@ from torch import Tensor
 from toys import mixer_kinds
 
 from mini_tf.drawing.files import draw
-from mini_tf.inspection.capture import CapturedAttention, capture
-from mini_tf.inspection.describe import describe_head, describe_query
-from mini_tf.inspection.head_selection import HeadIndex, HeadSelection
-from mini_tf.inspection.heads import ROLES, measure
-from mini_tf.inspection.maps import panels, plots
-from mini_tf.inspection.maps.attention import Head, Query, Sample, heads_of
-from mini_tf.inspection.maps.roles import MIN_BLOCK, N_ROWS, Score, Scores, repeated_tokens, role_of, scores_on
-from mini_tf.inspection.model_input import ModelInput
-from mini_tf.inspection.tokenized_texts import TokenizedText, TokenizedTexts
-from mini_tf.inspection.words import Words, aggregate_by_words
+from mini_tf.inspection import _attention_pictures as pictures
+from mini_tf.inspection._attention_maps import Head, Query, Sample, heads_of
+from mini_tf.inspection._attention_pictures import describe_head, describe_query
+from mini_tf.inspection._capture import CapturedAttention, capture
+from mini_tf.inspection._heads import ROLES, HeadIndex, HeadSelection, measure
+from mini_tf.inspection._roles import MIN_BLOCK, N_ROWS, Score, Scores, repeated_tokens, role_of, scores_on
+from mini_tf.inspection._texts import ModelInput, TokenizedText, TokenizedTexts, Words, aggregate_by_words
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import settings_of
@@ -328,7 +325,7 @@ def test_what_a_query_cannot_look_at_behind_it_is_left_out_of_its_fan(causal: bo
     heads = [Head(HeadIndex("decoder.self", 0, number), weights, visible, {}) for number in range(2)]
     side = TokenizedText(ModelInput("abcdef", [*range(6)], [None] * 6), list("abcdef"), Words([], []))
     sample = Sample(TokenizedTexts(side), heads, Query(2, "c"), 0.0, [])
-    drawn = panels.query_weights(sample)
+    drawn = pictures.query_weights(sample)
     assert (list(drawn.tokens), drawn.weights.shape, drawn.query_index) == (list("abcdef")[:shown], (2, shown), 2)
 
 
@@ -387,7 +384,7 @@ def test_the_grid_has_each_heads_letter_in_its_layers_row() -> None:
         golden.with_heads("decoder", rules, (golden.induction, golden.itself, golden.previous, golden.uniform)),
         REPEATED,
     )
-    cells = panels.grid(sample)
+    cells = pictures.grid(sample)
     assert cells.letters == [["P", "S", "F", "B"], ["I", "S", "P", "B"]]
     assert (cells.rows, cells.columns) == (["L0 decoder.self", "L1 decoder.self"], ["H0", "H1", "H2", "H3"])
     assert set(cells.legend) == set("PSFBI")
@@ -397,7 +394,7 @@ def test_the_grid_has_each_heads_letter_in_its_layers_row() -> None:
 def test_pictures_of_heads_have_each_weight_at_its_query_and_key() -> None:
     rules = ((golden.previous, golden.itself, golden.first), (golden.induction, golden.uniform, golden.same))
     sample = sample_of(golden.with_heads("decoder", *rules), REPEATED)
-    figure = figures.drawn(lambda: draw(plots.plot(sample, "run x, step 1"), "svg"))
+    figure = figures.drawn(lambda: draw(pictures.plot(sample, "run x, step 1"), "svg"))
     found = figures.maps(figure)
     names = ["L0 H0 previous", "L0 H1 self", "L0 H2 first", "L1 H0 induction", "L1 H1 broad", "L1 H2 same"]
     assert [one.title for one in found] == names
@@ -420,13 +417,13 @@ def test_pictures_of_heads_have_each_weight_at_its_query_and_key() -> None:
     title, text, note = figures.texts(figure)
     assert title == "decoder self-attention, run x, step 1, roles on repeated random tokens"
     assert (text, note) == (sample.text, "Rows: queries, one per token. Columns: keys.")
-    alone = figures.drawn(lambda: draw(plots.plot(replace(sample, heads=sample.heads[3:4]), "run x, step 1"), "svg"))
+    alone = figures.drawn(lambda: draw(pictures.plot(replace(sample, heads=sample.heads[3:4]), "run x, step 1"), "svg"))
     [one] = figures.maps(alone)
     np.testing.assert_array_equal(one.values, found[3].values)
     assert (one.rows, one.columns) == (labels, labels)
     assert figures.texts(alone)[0] == "decoder self-attention L1 H0, run x, step 1"
     assert "Induction head, attention weight 1.00 ± 0.00 on the token after" in " ".join(figures.texts(alone))
-    of_query = figures.drawn(lambda: draw(plots.plot(replace(sample, query=Query(7, "h")), "run x, step 1"), "svg"))
+    of_query = figures.drawn(lambda: draw(pictures.plot(replace(sample, query=Query(7, "h")), "run x, step 1"), "svg"))
     lines = [(*segment[0], round(segment[1][0])) for segment in of_query.axes[0].collections[0].get_segments()]
     assert (7, 1, 6) in lines, "the previous token"
     assert (7, 1, 2) in lines, "where the token 7 stands before"
@@ -436,7 +433,7 @@ def test_pictures_of_heads_have_each_weight_at_its_query_and_key() -> None:
 
 def test_maps_of_one_layer_stand_side_by_side() -> None:
     sample = sample_of(golden.with_heads("decoder", (golden.previous, golden.itself, golden.first)), REPEATED)
-    found = figures.maps(figures.drawn(lambda: draw(plots.plot(sample, "run x"), "svg")))
+    found = figures.maps(figures.drawn(lambda: draw(pictures.plot(sample, "run x"), "svg")))
     assert len({one.place[1] for one in found}) == 1
 
 
@@ -451,10 +448,10 @@ def test_a_sentence_about_a_query_names_the_largest_weights_that_are_not_0() -> 
     start = "cross-attention L2 H1: 'q' (0) attends to "
     assert describe_query(head, sample) == f"{start}'d' (3) 0.55, 'b' (1) 0.30, 'e' (4) 0.14"
     assert describe_query(head, sample, most=9) == f"{start}'d' (3) 0.55, 'b' (1) 0.30, 'e' (4) 0.14, 'c' (2) 0.01"
-    drawn = panels.query_weights(sample)
+    drawn = pictures.query_weights(sample)
     assert (drawn.query_index, list(drawn.tokens), drawn.weights.tolist()) == (None, list("abcde"), weights.tolist())
     hidden = replace(head, visible=np.array([[True, True, False, False, False]]))
-    assert list(panels.query_weights(replace(sample, heads=[hidden])).tokens) == ["a", "b"], "the query is no key"
+    assert list(pictures.query_weights(replace(sample, heads=[hidden])).tokens) == ["a", "b"], "the query is no key"
 
 
 def test_a_pattern_that_one_row_alone_can_show_has_no_score() -> None:
@@ -484,7 +481,7 @@ def test_a_pattern_that_one_row_alone_can_show_has_no_score() -> None:
     ],
 )
 def test_a_color_scale_ends_above_99_percent_of_the_weights(weights: list[float], high: float, is_open: bool) -> None:
-    scale = plots.scale_of([np.array(weights).reshape(-1, 10), np.full((1, 1), np.nan)])
+    scale = pictures.scale_of([np.array(weights).reshape(-1, 10), np.full((1, 1), np.nan)])
     assert (scale.low, scale.high, scale.open_end, scale.label) == (0, high, is_open, "attention weight")
 
 
@@ -498,7 +495,7 @@ def test_a_table_has_the_largest_score_of_each_pattern_and_its_head() -> None:
             {n: Score(s, 0.01) for n, s in scores.items()},
         )
 
-    _, table = panels.best_scores(
+    _, table = pictures.best_scores(
         [head(0, previous=0.3, induction=0.2, broad=0.95), head(1, previous=0.1, induction=0.4), head(2)]
     )
     assert [line.rstrip() for line in table(colored=False, width=80).plain.splitlines()] == [
@@ -506,18 +503,18 @@ def test_a_table_has_the_largest_score_of_each_pattern_and_its_head() -> None:
         "previous token                   0.30 ± 0.01       decoder self-attention L1 H0",
         "induction                        0.40 ± 0.01       decoder self-attention L1 H1",
     ]
-    assert [*panels.best_scores([head(0)])] == [], "not measured"
+    assert [*pictures.best_scores([head(0)])] == [], "not measured"
 
 
 def test_over_the_steps_each_head_keeps_its_line_with_a_letter_a_step() -> None:
     early = sample_of(golden.with_heads("decoder", (golden.uniform, golden.previous)), REPEATED)
     late = sample_of(golden.with_heads("decoder", (golden.itself, golden.previous)), REPEATED)
-    headers, rows = panels.table_of_steps([replace(early, step=1), replace(late, step=20)])
+    headers, rows = pictures.table_of_steps([replace(early, step=1), replace(late, step=20)])
     assert headers == ["head", "step 1", "step 20"]
     names = [f"decoder self-attention L0 H{head}" for head in (0, 1)]
     assert rows == [[names[0], "1.00 B", "0.00 S"], [names[1], "0.00 P", "0.00 P"]]
     said = "entropy on the text, role on repeated random tokens:  P previous token  S current token  B broad attention"
-    assert panels.legend([early, late]) == said
+    assert pictures.legend([early, late]) == said
 
 
 def named(role: str | None, entropy: float, share: float = 0.0) -> Head:
@@ -531,16 +528,16 @@ def test_the_most_structured_are_the_strongest_of_each_role_then_the_sharpest_an
     own, sharp, dull = named("self", 0.1, 0.8), named(None, 0.3), named(None, 0.8)
     rests, broad = named("first", 0.05, 0.99), named("broad", 0.85, 0.95)
     everything = [broad, rests, dull, weak, sharp, own, strong]
-    assert panels.most_structured(everything, most=9) == [strong, own, sharp, dull, rests]
-    assert panels.most_structured(everything) == [strong, own, sharp]
-    assert panels.most_structured([broad, rests]) == [rests]
+    assert pictures.most_structured(everything, most=9) == [strong, own, sharp, dull, rests]
+    assert pictures.most_structured(everything) == [strong, own, sharp]
+    assert pictures.most_structured([broad, rests]) == [rests]
 
 
 def test_where_all_heads_are_broad_the_least_broad_is_shown_and_where_none_has_a_choice_none() -> None:
     even, less = named("broad", 0.99, 0.99), named(None, 0.92)
-    assert panels.most_structured([even, less]) == [less]
+    assert pictures.most_structured([even, less]) == [less]
     alone = replace(named(None, 0.0), measures={"entropy": None})
-    assert panels.most_structured([alone]) == []
+    assert pictures.most_structured([alone]) == []
 
 
 def test_attention_to_a_split_word_is_summed_and_from_it_averaged() -> None:
@@ -607,5 +604,5 @@ def test_weights_of_a_query_are_drawn_up_to_the_query_or_the_last_key_that_it_se
             for n in range(2)
         ]
         sample: Any = SimpleNamespace(heads=heads, query=Query(4, "w4"), unit="token", columns=lambda head: tokens)
-        drawn = panels.query_weights(sample)
+        drawn = pictures.query_weights(sample)
         assert (drawn.weights.shape, [*drawn.tokens], drawn.query_index) == ((2, end), tokens[:end], 4)

@@ -12,9 +12,16 @@ import torch
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.prompt_ids import affixes
-from mini_tf.inspection.model_input import ModelInput, text_input
-from mini_tf.inspection.sentences import Sentence, find_word, read, word_spans
-from mini_tf.inspection.word import LayerSimilarity, compare_occurrences, find_occurrence
+from mini_tf.inspection._occurrences import (
+    LayerSimilarity,
+    Sentence,
+    compare_occurrences,
+    find_occurrence,
+    find_word,
+    read,
+    word_spans,
+)
+from mini_tf.inspection._texts import ModelInput, text_input
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens

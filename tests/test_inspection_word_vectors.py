@@ -12,8 +12,16 @@ from scipy.stats import norm, spearmanr
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing.labels import label
-from mini_tf.inspection.vectors.similarity import WordPair, interval, read_pairs, similarity_view, spearman
-from mini_tf.inspection.vectors.word_vectors import WordVectors, analogy_view, neighbors_view
+from mini_tf.inspection._word_vectors import (
+    WordPair,
+    WordVectors,
+    analogy_view,
+    interval,
+    neighbors_view,
+    read_pairs,
+    similarity_view,
+    spearman,
+)
 from mini_tf.recipe.sections import Tokenizer as TokenizerSettings
 from mini_tf.system.errors import DataFault, UsageFault
 

@@ -6,8 +6,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.prompt_ids import Affixes, affixes
-from mini_tf.inspection.model_input import ModelInput, text_input
-from mini_tf.inspection.words import Words, words_of
+from mini_tf.inspection._texts import ModelInput, Words, text_input, words_of
 from mini_tf.recipe.sections import Tokenizer as TokenizerSettings
 from mini_tf.system.errors import UsageFault
 

@@ -17,8 +17,8 @@ from toys import present
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.generation.decoding import CachedModel, DecodingState
 from mini_tf.generation.fast_decoder import FastDecoder
-from mini_tf.inspection.maps.attention import analyze_attention
-from mini_tf.inspection.maps.roles import role_scores
+from mini_tf.inspection._attention_maps import analyze_attention
+from mini_tf.inspection._roles import role_scores
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
@@ -123,7 +123,7 @@ def test_no_token_behind_the_prefix_is_seen_from_before_it(attention: str, way: 
     orders = [prefix - 1] * prefix + [*range(prefix, 14)]
     expected = mask_by_hand([1] * 14, orders)
     if way == "explicit":
-        from mini_tf.inspection.capture import capture
+        from mini_tf.inspection._capture import capture
 
         [captured] = capture(model, Tokens(ids, positions)).attention
         seen = (captured.weights[0] != 0).any(0)

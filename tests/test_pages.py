@@ -25,7 +25,7 @@ from mini_tf.jobs.cost import lengths, overhead, run_cost
 from mini_tf.parallel import launching
 from mini_tf.recipe.arguments import presets
 from mini_tf.recipe.corpora import CorpusSettings
-from mini_tf.recipe.kinds import listing
+from mini_tf.recipe.kinds import kinds_of, listing
 from mini_tf.recipe.reading import read
 from mini_tf.system import limits
 
@@ -295,7 +295,9 @@ def test_every_command_has_examples_and_they_parse() -> None:
     from typer.main import get_command
 
     program: Any = get_command(app)
-    for path, lines in EXAMPLES.items():
+    views = {f"inspect {word}": settings.EXAMPLES for word, settings in kinds_of("inspection").items()}  # type: ignore[attr-defined]
+    for path, lines in {**EXAMPLES, **views}.items():
+        assert lines, path
         for line in lines:
             words = shlex.split(re.sub(r" > .*", "", line))[1:]
             context = program.make_context("minitf", [*words], resilient_parsing=True)
@@ -319,4 +321,5 @@ def test_every_command_is_an_example() -> None:
 
     from typer.main import get_command
 
-    assert {*paths(get_command(app))} == EXAMPLES.keys()
+    views = {f"inspect {word}" for word in listing("inspection")}
+    assert {*paths(get_command(app))} == EXAMPLES.keys() | views | {"inspect-attention"}

@@ -14,7 +14,7 @@ from families import filled
 from torch import Tensor
 
 from mini_tf.hf.families import Layout
-from mini_tf.inspection.capture import capture
+from mini_tf.inspection._capture import capture
 from mini_tf.models.encoder_decoder import EncoderDecoder
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens

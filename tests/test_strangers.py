@@ -10,7 +10,7 @@ import torch
 from commands import TINY, minitf, refused, tiny_model, trained
 from strangers import strangers
 
-from mini_tf.inspection.capture import capture
+from mini_tf.inspection._capture import capture
 from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import open_trained
 

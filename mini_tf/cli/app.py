@@ -25,7 +25,7 @@ from mini_tf.cli import (
     usage_hints,
 )
 from mini_tf.cli.generate import generate
-from mini_tf.cli.inspect import attention
+from mini_tf.cli.inspect.view_command import ViewCommand
 from mini_tf.cli.terminal.console import Console, refuse
 from mini_tf.cli.terminal.help import HelpGroup, add, add_group
 from mini_tf.cli.terminal.options import CommandLineError
@@ -71,6 +71,10 @@ ORDER = (
 
 
 class _Root(HelpGroup):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.commands["inspect-attention"] = ViewCommand("attention", "inspect-attention", INSPECT)
+
     def list_commands(self, ctx: Any) -> list[str]:
         return [*ORDER]
 
@@ -94,7 +98,6 @@ add(app, "import", import_export.import_, TRAIN)
 add(app, "export", import_export.export, USE)
 add(app, "predict", predict.predict, USE)
 add(app, "evaluate", evaluate.evaluate, USE)
-add(app, "inspect-attention", attention.attention, INSPECT)
 add_group(app, inspect.app, "inspect", INSPECT)
 add_group(app, recipe.app, "recipe", SETUP)
 add_group(app, data.app, "data", SETUP)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.numbers import duration
 from mini_tf.cli.terminal.options import DEVICE, INPUT_OUTPUT, RUN
 from mini_tf.cli.training import FRESH, NAME, OUT_DIR
 from mini_tf.system.errors import UsageFault
+from mini_tf.system.numbers import duration
 
 if TYPE_CHECKING:
     from mini_tf.jobs.convert import Conversion

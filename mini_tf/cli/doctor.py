@@ -174,9 +174,8 @@ def _added() -> str:
 
 
 def _unusable() -> list[str]:
-    """Faults of kinds and views that papers and installed packages add; imports them."""
-    from mini_tf.cli.inspect import view_of
-    from mini_tf.recipe.kind_folders import GROUP, PACKAGES, VIEWS, KindFault, added_folders, find_kind, own_folders
+    """Faults of kinds that papers and installed packages add; imports them."""
+    from mini_tf.recipe.kind_folders import GROUP, PACKAGES, KindFault, added_folders, own_folders
     from mini_tf.recipe.kinds import settings_of
 
     missing = [folder for folder in added_folders() if not folder.paths]
@@ -184,12 +183,9 @@ def _unusable() -> list[str]:
         f"the entry point {folder.module} ({GROUP}) of {folder.owner} names no importable folder" for folder in missing
     ]
     folders = (*own_folders()[1:], *added_folders())
-    for kind in (kind for folder in folders for package in (*PACKAGES, VIEWS) for kind in folder.kinds(package)):
+    for kind in (kind for folder in folders for package in PACKAGES for kind in folder.kinds(package)):
         try:
-            if kind.package == VIEWS:
-                view_of(find_kind(VIEWS, kind.word))
-            else:
-                settings_of(kind.package, kind.word)
+            settings_of(kind.package, kind.word)
         except KindFault as fault:
             problems.append(fault.message)
     return list(dict.fromkeys(problems))

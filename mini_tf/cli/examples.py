@@ -25,27 +25,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "export": ("minitf export last -o ./my-model --license mit", "minitf export last -o ./tensors --to safetensors"),
     "cost": ("minitf cost quickstart", "minitf cost gpt-nano gpt-char --lengths 128..8192 -o cost.png"),
     "doctor": ("minitf doctor", "minitf doctor --resume"),
-    "inspect attention": (
-        'minitf inspect-attention last "The file is closed." -o heads.png',
-        'minitf inspect-attention last "The file is closed." --layer 0 --describe',
-    ),
-    "inspect syntax": ("minitf inspect syntax last --data world",),
-    "inspect senses": ("minitf inspect senses last --data world",),
-    "inspect answers": ("minitf inspect answers last --data corridor --limit 200",),
-    "inspect word": (
-        "minitf inspect word last file -i sentences.txt",
-        "minitf inspect word last file --neighbors 10",
-        "minitf inspect word last --similarity simlex999.txt",
-    ),
-    "inspect align": ("minitf inspect align toy", "minitf inspect align toy -o alignments.png"),
-    "inspect coverage": (
-        "minitf inspect coverage summaries",
-        'minitf inspect coverage summaries "a long text" -o coverage.png',
-    ),
-    "inspect model": ("minitf inspect model last",),
-    "inspect positions": ("minitf inspect positions last -o positions.png",),
-    "inspect softmax": ('minitf inspect softmax last "The file is closed."',),
-    "inspect tokens": ('minitf inspect tokens last "The file is closed."',),
     "inspect crash": ("minitf inspect crash last",),
     "recipe list": ("minitf recipe list",),
     "recipe show": ("minitf recipe show gpt-nano", "minitf recipe show gpt-nano --why optimizer.lr"),
@@ -69,4 +48,3 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "minitf runs compare first second --at flops --reach val.loss",
     ),
 }
-EXAMPLES["inspect-attention"] = EXAMPLES["inspect attention"]

@@ -11,8 +11,8 @@ from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, check, write
 from mini_tf.cli.terminal.help import add, group
 from mini_tf.cli.terminal.options import INPUT_OUTPUT, RECIPE
-from mini_tf.cli.terminal.text_input import one_source, read_lines, refuse_non_utf8
 from mini_tf.cli.terminal.tokenizer_source import SOURCE, open_tokenizer
+from mini_tf.recipe.text_input import one_source, read_lines, refuse_non_utf8
 from mini_tf.system.errors import DataFault, MinitfError, RecipeFault, UsageFault
 
 if TYPE_CHECKING:

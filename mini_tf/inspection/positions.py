@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from mini_tf.drawing.panel import Curves, Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import curves, heat_map, sentence
-from mini_tf.inspection import Picture, View
-from mini_tf.inspection.checkpoints import kept_steps, run_and_step
-from mini_tf.inspection.head_selection import select_stack, stack_name
+from mini_tf.inspection import ModelViewSettings, Output, Picture, StackOption, View, option
+from mini_tf.inspection._checkpoints import kept_steps, run_and_step
+from mini_tf.inspection._heads import select_stack, stack_name
 from mini_tf.nn.layers.embedding import Embedding
 from mini_tf.nn.model import Model
 from mini_tf.nn.model_stack import ModelStack
@@ -168,37 +168,56 @@ def never_trained(state: Mapping[str, Tensor], table: str) -> list[int] | None:
     return (torch.cat(moments, dim=1) == 0).all(dim=1).nonzero().flatten().tolist() if moments else None
 
 
-def view(trained: Trained, stack: str | None, step: str | None, curve: bool) -> View:
-    """The positional encoding of a stack, by default the decoder's or only one. curve: without the map.
+class Settings(StackOption, ModelViewSettings):
+    """Show how similar positions are, or how attention scores depend on distance.
 
-    Raises UsageFault if the model has no such stack.
+    Reports rows of a learned table that were never trained.
     """
-    selected, encoding, notes = _select_stack(trained, stack)
-    positions = trained.recipe.model.stacks()[selected.name].positions
-    kind, analysis = positions.kind, analyze_positions(trained.model, encoding)
-    result = (
-        _result(kind, analysis)
-        | _untrained(trained.folder, step, analysis)
-        | ({"biases": analysis.biases} if analysis.biases else {})
-    )
-    over_distance, vectors = _curves(kind, analysis), analysis.vectors
-    if over_distance is None:
-        reason = "it depends on queries and keys" if positions.APPLIES_TO else "this model has no positional encoding"
-        return View(result, [partial(sentence, f"positions: {kind}; {reason}, {NO_CURVE}")], notes)
-    title, run = f"{kind} positions: cosine similarity of position vectors", run_and_step(trained.folder, step)
-    pictures: list[Picture] = [] if vectors is None or curve else [partial(_map, title, vectors), partial(sentence, "")]
-    pictures += [
-        partial(curves, over_distance),
-        *(partial(sentence, text) for text in _sentences(positions.PLOT_NOTE, analysis, result)),
-    ]
-    if curve or vectors is None:
-        return View(result, pictures, notes, replace(over_distance, title=f"{over_distance.title}, {run}"))
-    return View(
-        result,
-        pictures,
-        notes,
-        PanelGrid([_panel("", vectors, len(vectors.positions))], COSINE_SCALE, f"{title}, {run}"),
-    )
+
+    EXAMPLES = ("minitf inspect positions last -o positions.png",)
+    FILES = (".png", ".svg", ".json")
+
+    curve: bool = option(False, "--curve")
+    """Plot only the curve over distance."""
+
+    def view(self, trained: Trained, output: Output) -> View:
+        """The positional encoding of a stack, by default the decoder's or only one. self.curve: without the map.
+
+        Raises UsageFault if the model has no such stack.
+        """
+        selected, encoding, notes = _select_stack(trained, self.stack)
+        positions = trained.recipe.model.stacks()[selected.name].positions
+        kind, analysis = positions.kind, analyze_positions(trained.model, encoding)
+        result = (
+            _result(kind, analysis)
+            | _untrained(trained.folder, self.step, analysis)
+            | ({"biases": analysis.biases} if analysis.biases else {})
+        )
+        over_distance, vectors = _curves(kind, analysis), analysis.vectors
+        if over_distance is None:
+            if pictures_asked := [file for file in output.files if file.suffix.lower() != ".json"]:
+                fault = f"--output {pictures_asked[0]}: {kind} positions have nothing to plot"
+                raise UsageFault(fault, hint="`minitf inspect attention` shows the attention weights of a text")
+            reason = (
+                "it depends on queries and keys" if positions.APPLIES_TO else "this model has no positional encoding"
+            )
+            return View(result, [partial(sentence, f"positions: {kind}; {reason}, {NO_CURVE}")], notes)
+        title, run = f"{kind} positions: cosine similarity of position vectors", run_and_step(trained.folder, self.step)
+        pictures: list[Picture] = (
+            [] if vectors is None or self.curve else [partial(_map, title, vectors), partial(sentence, "")]
+        )
+        pictures += [
+            partial(curves, over_distance),
+            *(partial(sentence, text) for text in _sentences(positions.PLOT_NOTE, analysis, result)),
+        ]
+        if self.curve or vectors is None:
+            return View(result, pictures, notes, replace(over_distance, title=f"{over_distance.title}, {run}"))
+        return View(
+            result,
+            pictures,
+            notes,
+            PanelGrid([_panel("", vectors, len(vectors.positions))], COSINE_SCALE, f"{title}, {run}"),
+        )
 
 
 def _select_stack(trained: Trained, stack: str | None) -> tuple[ModelStack, EncodingOf, list[str]]:

@@ -5,7 +5,7 @@ row has no gradient. Computed from the weights, so any mixer is supported. Scali
 saturation: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from math import isnan, nan
@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from mini_tf.drawing.terminal import sentence, table
-from mini_tf.inspection import View
-from mini_tf.inspection.capture import Capture, CapturedAttention
-from mini_tf.inspection.heads import normalize
-from mini_tf.inspection.tokenized_texts import capture_heads, tokenize_texts
+from mini_tf.inspection import Output, TextViewSettings, View
+from mini_tf.inspection._capture import Capture, CapturedAttention
+from mini_tf.inspection._heads import normalize
+from mini_tf.inspection._targets import with_targets
+from mini_tf.inspection._texts import capture_heads, tokenize_texts
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 
@@ -55,24 +56,32 @@ class SoftmaxStatistics:
     underflow: bool
 
 
-def view(trained: Trained, texts: Sequence[tuple[str, str | None]]) -> View:
-    """Statistics of every head over the texts and, for an encoder-decoder, their targets.
+class Settings(TextViewSettings):
+    """Show how sharp the softmax of every head is: entropy, largest weight, saturation, gradient, score range.
 
-    Raises UsageFault if no row has two visible keys.
+    Encoder-decoder: for each text and its own translation.
     """
-    tokenized = [tokenize_texts(trained, *text) for text in texts]
-    heads = softmax_statistics(capture_heads(trained, one) for one in tokenized)
-    if not any(head.rows for head in heads):
-        raise UsageFault(
-            "no token of the texts attends to two tokens, so every attention weight is 1", hint="give a longer text"
-        )
-    notes = [f"text {number}: {note}" for number, one in enumerate(tokenized, 1) for note in one.notes]
-    if any(head.underflow for head in heads):
-        notes.append("range: > marks a lower bound, since some weights underflowed to 0")
-    inputs = [text.input for one in tokenized for text in one.all]
-    records = [{one.name: one.text, "n_tokens": len(one.ids), "n_cut": one.n_cut} for one in inputs]
-    result = {"texts": records, "heads": [vars(head) for head in heads], "notes": notes}
-    return View(result, [partial(table, HEADERS, [*map(_row, heads)]), partial(sentence, LEGEND)], notes)
+
+    EXAMPLES = ('minitf inspect softmax last "The file is closed."',)
+
+    def view(self, trained: Trained, output: Output) -> View:
+        """Statistics of every head over the texts and, for an encoder-decoder, their targets.
+
+        Raises UsageFault if no row has two visible keys.
+        """
+        tokenized = [tokenize_texts(trained, *text) for text in with_targets(trained, self.given_texts, None)]
+        heads = softmax_statistics(capture_heads(trained, one) for one in tokenized)
+        if not any(head.rows for head in heads):
+            raise UsageFault(
+                "no token of the texts attends to two tokens, so every attention weight is 1", hint="give a longer text"
+            )
+        notes = [f"text {number}: {note}" for number, one in enumerate(tokenized, 1) for note in one.notes]
+        if any(head.underflow for head in heads):
+            notes.append("range: > marks a lower bound, since some weights underflowed to 0")
+        inputs = [text.input for one in tokenized for text in one.all]
+        records = [{one.name: one.text, "n_tokens": len(one.ids), "n_cut": one.n_cut} for one in inputs]
+        result = {"texts": records, "heads": [vars(head) for head in heads], "notes": notes}
+        return View(result, [partial(table, HEADERS, [*map(_row, heads)]), partial(sentence, LEGEND)], notes)
 
 
 def _row(head: SoftmaxStatistics) -> list[Any]:

@@ -9,7 +9,7 @@ from mini_tf.data.prompts import MASK, PLAIN_MASK
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.terminal import sentence, table
-from mini_tf.inspection import Picture, View
+from mini_tf.inspection import Output, Picture, TextOptions, TokenizerViewSettings, View
 
 
 class Token(NamedTuple):
@@ -47,19 +47,29 @@ def _prefix_length(data: bytes, piece: str) -> int | None:
     )
 
 
-def view(tokenizer: Tokenizer, texts: Sequence[str]) -> View:
-    """A table of tokens per text, with the numbers of tokens, characters and bytes."""
-    tokenized = [(text, tokens_of(tokenizer, text)) for text in texts]
-    pictures: list[Picture] = []
-    for text, tokens in tokenized:
-        pictures += [*([partial(sentence, "")] if pictures else []), *_pictures(text, tokens)]
-    records = [
-        {"text": text, "n_tokens": len(tokens), "n_bytes": len(text.encode()), "tokens": [*map(_record, tokens)]}
-        for text, tokens in tokenized
-    ]
-    is_plain = any(MASK in text for text in texts) and not tokenizer.reads_masks
-    notes = [PLAIN_MASK] if is_plain else []
-    return View({"texts": records, "notes": [*tokenizer.notes, *notes]}, pictures, notes)
+class Settings(TextOptions, TokenizerViewSettings):
+    """List the tokens of a text: id, text, bytes and character offsets; of [MASK] as the run reads it."""
+
+    EXAMPLES = ('minitf inspect tokens last "The file is closed."',)
+    FILES = ()
+
+    @property
+    def reads_masks(self) -> bool:
+        return any(MASK in text for text in self.given_texts)
+
+    def view(self, tokenizer: Tokenizer, output: Output) -> View:
+        """A table of tokens per text, with the numbers of tokens, characters and bytes."""
+        tokenized = [(text, tokens_of(tokenizer, text)) for text in self.given_texts]
+        pictures: list[Picture] = []
+        for text, tokens in tokenized:
+            pictures += [*([partial(sentence, "")] if pictures else []), *_pictures(text, tokens)]
+        records = [
+            {"text": text, "n_tokens": len(tokens), "n_bytes": len(text.encode()), "tokens": [*map(_record, tokens)]}
+            for text, tokens in tokenized
+        ]
+        is_plain = any(MASK in text for text in self.given_texts) and not tokenizer.reads_masks
+        notes = [PLAIN_MASK] if is_plain else []
+        return View({"texts": records, "notes": [*tokenizer.notes, *notes]}, pictures, notes)
 
 
 def _record(token: Token) -> dict[str, Any]:

@@ -4,31 +4,37 @@ A word's vector is the mean over its tokens. From cosine similarities the baseli
 pairs of different words in different sentences. Source: Ethayarajh 2019, arXiv:1909.00512, sections 3.3 and 4.1.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from jaxtyping import Float
-from torch import Tensor
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing import terminal
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
-from mini_tf.inspection import View
-from mini_tf.inspection.capture import capture
-from mini_tf.inspection.checkpoints import run_and_step
-from mini_tf.inspection.model_input import ModelInput, untruncated_input
-from mini_tf.inspection.sentences import Sentence, find_word, word_spans
-from mini_tf.nn.model import Model
-from mini_tf.nn.model_stack import SequenceKind
-from mini_tf.nn.tokens import Tokens
-from mini_tf.system.errors import MinitfError, UsageFault
+from mini_tf.inspection import INPUT_OUTPUT, ModelViewSettings, Output, View, option
+from mini_tf.inspection._checkpoints import run_and_step
+from mini_tf.inspection._occurrences import (
+    LayerSimilarity,
+    Occurrence,
+    Sentence,
+    compare_occurrences,
+    find_occurrence,
+    read,
+)
+from mini_tf.inspection._texts import untruncated_input
+from mini_tf.inspection._word_vectors import WordVectors, analogy_view, neighbors_view, read_pairs, similarity_view
+from mini_tf.recipe.text_input import one_source, read_lines, refuse_non_utf8
+from mini_tf.system.errors import DataFault, UsageFault
 from mini_tf.trained.opening import Trained
+
+MOST_SENTENCES = 500
+DEFAULT_TOKENS = 10
+
 
 MAX_PANELS = 4
 METRICS = ("cosine", "baseline", "corrected", "separation")
@@ -39,185 +45,140 @@ LEGEND = (
 SEPARATION_LEGEND = "; separation: within senses - between senses"
 
 
-@dataclass(frozen=True, eq=False)
-class LayerSimilarity:
-    """cosines (N, N): uncorrected cosine similarity of the word's vectors; layer 0 is the embedding.
+class Settings(ModelViewSettings):
+    """Compare the contextual embeddings of a word in several sentences, layer by layer.
 
-    baseline: NaN without pairs. separation: mean cosine similarity within senses minus between senses; None without
-    such pairs.
+    Prints cosine similarities minus the mean similarity of any two words, and, if senses are given, the difference
+    between similarities within and between senses. The first occurrence in each sentence counts. Encoder-decoder: the
+    encoder is used. With --neighbors, --analogy or --similarity the token embedding is shown, without sentences.
     """
 
-    number: int
-    cosines: Float[Tensor, "N N"]
-    baseline: float
-    separation: float | None
+    EXAMPLES = (
+        "minitf inspect word last file -i sentences.txt",
+        "minitf inspect word last file --neighbors 10",
+        "minitf inspect word last --similarity simlex999.txt",
+    )
+    FILES = (".png", ".svg", ".json")
+
+    word: str | None = option(None, metavar="[WORD]")
+    """A word, in the case of the texts."""
+    texts: tuple[str, ...] = option((), metavar="[TEXT ...]")
+    """Two or more sentences with the word."""
+    input: Path | None = option(None, "-i", "--input", metavar="FILE", panel=INPUT_OUTPUT)
+    """Read sentences from lines, or .jsonl with text, and optionally word and sense."""
+    layer: int | None = option(None, "--layer", metavar="N")
+    """Show the pairs of this layer: 0 is the embedding, -1 the last."""
+    neighbors: int | None = option(None, "--neighbors", "--neighbours", metavar="N", panel="Word vectors", ge=1)
+    """Show the N tokens with the nearest embeddings."""
+    analogy: str | None = option(None, "--analogy", metavar="'A B C'", panel="Word vectors")
+    """A is to B as C is to ?: the tokens nearest to B - A + C."""
+    similarity: Path | None = option(None, "--similarity", metavar="FILE", panel="Word vectors")
+    """Correlate with human similarity: lines of two words and a number, divided by tabs or commas."""
+
+    def check(self, output: Output) -> None:
+        given = {"--analogy": self.analogy is not None, "--similarity": self.similarity is not None}
+        options = [name for name, is_given in given.items() if is_given]
+        if self.neighbors is not None and self.analogy is None:
+            options.insert(0, "--neighbors")
+        if not options:
+            if self.word is None:
+                raise UsageFault("WORD is missing", hint="or give --analogy 'A B C' or --similarity FILE")
+            _check_sentences(self.word, self.texts, self.input)
+            return
+        if len(options) > 1:
+            raise UsageFault(f"{' and '.join(options)} exclude each other", hint="give one of them")
+        if self.texts or self.input is not None:
+            raise UsageFault(f"{options[0]} compares token embeddings without sentences", hint="remove the sentences")
+        if (self.word is None) == (options[0] == "--neighbors"):
+            raise UsageFault(f"{options[0]} {'needs' if self.word is None else 'takes no'} WORD")
+        refuse_non_utf8([self.word or "", self.analogy or ""], "a word")
+        if pictures := [file for file in output.files if file.suffix.lower() != ".json"]:
+            raise UsageFault(f"--output {pictures[0]}: its suffix must be .json")
 
     @property
-    def cosine(self) -> float:
-        """Mean over the pairs."""
-        return self.cosines[~torch.eye(len(self.cosines), dtype=torch.bool)].mean().item()
+    def sentences_file(self) -> Path | None:
+        """The file of the sentences; stdin if there are no arguments and it is no terminal."""
+        is_piped = not self.texts and self.input is None and not sys.stdin.isatty()
+        return Path("-") if is_piped else self.input
 
-    @property
-    def corrected(self) -> float:
-        return self.cosine - self.baseline
+    def view(self, trained: Trained, output: Output) -> View:
+        if self.similarity is not None:
+            name = "stdin" if self.similarity == Path("-") else str(self.similarity)
+            pairs = read_pairs(list(read_lines(self.similarity)), name)
+            return similarity_view(WordVectors.of(trained), pairs, name)
+        if self.analogy is not None:
+            return analogy_view(WordVectors.of(trained), self.analogy.split(), self.neighbors or DEFAULT_TOKENS)
+        if self.neighbors is not None:
+            return neighbors_view(WordVectors.of(trained), str(self.word), self.neighbors)
+        return self._contextual(trained)
 
-
-class Occurrence(NamedTuple):
-    """The first occurrence of the word in a sentence: its characters, the indices of its tokens, and the model input.
-
-    n_occurrences: in the sentence.
-    """
-
-    span: tuple[int, int]
-    tokens: list[int]
-    input: ModelInput
-    n_occurrences: int = 1
-
-
-def find_occurrence(
-    to_input: Callable[[str], ModelInput], context: int, word: str, sentence: Sentence, fault: type[MinitfError]
-) -> Occurrence:
-    """The first occurrence of the word. Raises `fault` if there is none within the context."""
-    spans = find_word(sentence.text, word)
-    if not spans:
-        raise fault(
-            f"{sentence.where}: the word {word!r} does not occur in it", hint="whole words are matched, with case"
-        )
-    input = to_input(sentence.text)
-    tokens = input.tokens_of(*spans[0])
-    if not tokens:
-        raise fault(f"{sentence.where}: the tokenizer drops {word!r}")
-    kept = input.truncate(context)
-    if kept.n_cut and tokens[-1] >= len(kept.ids) - kept.n_behind:
-        closing = ", its closing token included" if kept.n_behind else ""
-        what = f"{word!r} ends at token {tokens[-1] + 1}, but the model's context is {context}{closing}"
-        raise fault(f"{sentence.where}: {what}", hint="shorten the text before it")
-    return Occurrence(spans[0], tokens, kept, len(spans))
-
-
-@torch.inference_mode()
-def compare_occurrences(
-    model: Model, sentences: Sequence[Sentence], occurrences: Sequence[Occurrence], as_source: bool = False
-) -> list[LayerSimilarity]:
-    """Similarity of the word's vectors in two or more sentences, by layer.
-
-    Uses the first stack of the model's tokens, or with `as_source` of the source's. Raises UsageFault if there is none.
-    """
-    rows: SequenceKind = "source" if as_source else "own"
-    if not any(one.rows == rows for one in model.stacks()):
-        stacks = ", ".join(f"{one.name}: {one.rows}" for one in model.stacks())
-        raise UsageFault(
-            f"no stack of the model has hidden states of the {'source' if as_source else 'text'}'s tokens ({stacks})"
-        )
-    device = next(model.parameters()).device
-    unused = Tokens(
-        torch.zeros(1, 1, dtype=torch.long, device=device)
-    )  # a decoder input, whose hidden states are not used
-    vectors: list[Tensor] = []
-    types: list[str] = []
-    numbers: list[int] = []
-    own: list[int] = []  # indices of the word's vectors, one per sentence
-    for number, (sentence, found) in enumerate(zip(sentences, occurrences, strict=True)):
-        text = Tokens(torch.tensor([found.input.ids], device=device))
-        captured = capture(model, unused, text) if as_source else capture(model, text)
-        layers = (
-            torch.cat(next(stack.layers for stack in captured.hidden if stack.rows == rows)).cpu().double()
-        )  # (n_layers + 1, L, D)
-        others = [span for span in word_spans(sentence.text) if span[1] <= found.span[0] or span[0] >= found.span[1]]
-        for span in [found.span, *others]:
-            if tokens := found.input.tokens_of(*span):
-                own += [len(vectors)] if span == found.span else []
-                vectors.append(layers[:, tokens].mean(dim=1))
-                types.append(sentence.text[slice(*span)].casefold())
-                numbers.append(number)
-    units = F.normalize(torch.stack(vectors, dim=1), dim=-1)  # (n_layers + 1, words, D)
-    senses = [sentence.sense for sentence in sentences]
-    return [
-        LayerSimilarity(
-            n, cosines := unit[own] @ unit[own].T, _baseline(unit, types, numbers), _separation(cosines, senses)
-        )
-        for n, unit in enumerate(units)
-    ]
-
-
-def _baseline(units: Float[Tensor, "words D"], types: Sequence[str], sentences: Sequence[int]) -> float:
-    """Mean cosine similarity of different words in different sentences; NaN if there are none.
-
-    The sum over all pairs within a group is the squared norm of the group's sum, so pairs are not enumerated: all pairs
-    - pairs within a sentence - pairs of the same word + pairs that are both.
-    """
-    groupings: list[tuple[int, Sequence[Hashable]]] = [
-        (1, [0] * len(types)),
-        (-1, sentences),
-        (-1, types),
-        (1, list(zip(types, sentences, strict=True))),
-    ]
-    total, count = 0.0, 0
-    for sign, keys in groupings:
-        groups: dict[Hashable, list[int]] = defaultdict(list)
-        for i, key in enumerate(keys):
-            groups[key].append(i)
-        total += sign * sum(units[members].sum(dim=0).square().sum().item() for members in groups.values())
-        count += sign * sum(len(members) ** 2 for members in groups.values())
-    return total / count if count else float("nan")
-
-
-def _separation(cosines: Tensor, senses: Sequence[str | None]) -> float | None:
-    """Mean cosine similarity within senses minus between senses, over pairs with known senses."""
-    pairs = [(i, j) for i in range(len(senses)) for j in range(i) if senses[i] is not None and senses[j] is not None]
-    within = [cosines[i, j].item() for i, j in pairs if senses[i] == senses[j]]
-    between = [cosines[i, j].item() for i, j in pairs if senses[i] != senses[j]]
-    return sum(within) / len(within) - sum(between) / len(between) if within and between else None
-
-
-def view(
-    trained: Trained,
-    word: str,
-    sentences: Sequence[Sentence],
-    layer: int | None,
-    fault: type[MinitfError],
-    step: str | None = None,
-) -> View:
-    """The word in two or more sentences, by layer. layer: whose pairs are plotted; fault: as in `find_occurrence`.
-
-    step: value of --step, for the title.
-    """
-    as_source = trained.model.needs_source
-    tokenizer = trained.source_tokenizer if as_source else trained.tokenizer
-    found = [
-        find_occurrence(partial(untruncated_input, trained), trained.model.context, word, one, fault)
-        for one in sentences
-    ]
-    layers = compare_occurrences(trained.model, sentences, found, as_source)
-    if layer is not None and not -len(layers) <= layer < len(layers):
-        raise UsageFault(
-            f"--layer {layer}: must be 0 (the embedding) to {len(layers) - 1}, or -1 to {-len(layers)} from the end"
-        )
-    notes = _notes(tokenizer, word, layers, sentences, found)
-    result = {
-        "word": word,
-        "texts": [_record(tokenizer, *pair) for pair in zip(sentences, found, strict=True)],
-        "layers": [
-            {"layer": one.number} | {name: getattr(one, name) for name in METRICS} | {"pairs": one.cosines.tolist()}
+    def _contextual(self, trained: Trained) -> View:
+        """The word in two or more sentences, by layer."""
+        word, layer = self.word, self.layer
+        assert word is not None
+        file = self.sentences_file
+        sentences = _sentences(word, self.texts, file)
+        fault = UsageFault if file is None else DataFault
+        as_source = trained.model.needs_source
+        tokenizer = trained.source_tokenizer if as_source else trained.tokenizer
+        found = [
+            find_occurrence(partial(untruncated_input, trained), trained.model.context, word, one, fault)
+            for one in sentences
+        ]
+        layers = compare_occurrences(trained.model, sentences, found, as_source)
+        if layer is not None and not -len(layers) <= layer < len(layers):
+            raise UsageFault(
+                f"--layer {layer}: must be 0 (the embedding) to {len(layers) - 1}, or -1 to {-len(layers)} from the end"
+            )
+        notes = _notes(tokenizer, word, layers, sentences, found)
+        result = {
+            "word": word,
+            "texts": [_record(tokenizer, *pair) for pair in zip(sentences, found, strict=True)],
+            "layers": [
+                {"layer": one.number} | {name: getattr(one, name) for name in METRICS} | {"pairs": one.cosines.tolist()}
+                for one in layers
+            ],
+            "notes": notes,
+        }
+        numbered = [
+            f"{n:>3}  {'' if one.sense is None else f'{one.sense}: '}{one.text}" for n, one in enumerate(sentences, 1)
+        ]
+        separated = any(one.separation is not None for one in layers)
+        columns, legend = (METRICS, LEGEND + SEPARATION_LEGEND) if separated else (METRICS[:-1], LEGEND)
+        rows = [
+            [f"{one.number}{' (embedding)' * (one.number == 0)}", *(getattr(one, name) for name in columns)]
             for one in layers
-        ],
-        "notes": notes,
-    }
-    numbered = [
-        f"{n:>3}  {'' if one.sense is None else f'{one.sense}: '}{one.text}" for n, one in enumerate(sentences, 1)
-    ]
-    separated = any(one.separation is not None for one in layers)
-    columns, legend = (METRICS, LEGEND + SEPARATION_LEGEND) if separated else (METRICS[:-1], LEGEND)
-    rows = [
-        [f"{one.number}{' (embedding)' * (one.number == 0)}", *(getattr(one, name) for name in columns)]
-        for one in layers
-    ]
-    panel, gap = _panel(word, sentences, layers[-1 if layer is None else layer]), partial(terminal.sentence, "")
-    metrics = [partial(terminal.table, ["layer", *columns], rows), partial(terminal.sentence, f"{legend}.")]
-    heat_map = partial(terminal.heat_map, panel, _scale([panel]), values=True)
-    pictures = [*(partial(terminal.line, text) for text in numbered), gap, *metrics, gap, heat_map]
-    figure = _figure(word, sentences, layers, layer)
-    return View(result, pictures, notes, replace(figure, title=f"{figure.title}, {run_and_step(trained.folder, step)}"))
+        ]
+        panel, gap = _panel(word, sentences, layers[-1 if layer is None else layer]), partial(terminal.sentence, "")
+        metrics = [partial(terminal.table, ["layer", *columns], rows), partial(terminal.sentence, f"{legend}.")]
+        heat_map = partial(terminal.heat_map, panel, _scale([panel]), values=True)
+        pictures = [*(partial(terminal.line, text) for text in numbered), gap, *metrics, gap, heat_map]
+        figure = _figure(word, sentences, layers, layer)
+        return View(
+            result, pictures, notes, replace(figure, title=f"{figure.title}, {run_and_step(trained.folder, self.step)}")
+        )
+
+
+def _check_sentences(word: str, texts: Sequence[str], input: Path | None) -> None:
+    refuse_non_utf8([word], "WORD")
+    refuse_non_utf8(texts, "a text")
+    if not word.strip():
+        raise UsageFault("WORD is empty")
+    one_source(texts, input)
+
+
+def _sentences(word: str, texts: Sequence[str], input: Path | None) -> list[Sentence]:
+    """The sentences of the arguments or the file."""
+    name = "stdin" if input == Path("-") else str(input)
+    if input is not None:
+        sentences = list(read(read_lines(input), name, word))
+    else:
+        sentences = [Sentence(text, f"text {number}") for number, text in enumerate(texts, 1)]
+    if not 2 <= len(sentences) <= MOST_SENTENCES:
+        where = "" if input is None else f" of {word!r} in {name}"
+        hint = "give texts, or -i FILE with sentences, such as data/senses.jsonl"
+        raise UsageFault(f"2 to {MOST_SENTENCES} sentences{where} can be compared, got {len(sentences)}", hint=hint)
+    return sentences
 
 
 def _record(tokenizer: Tokenizer, sentence: Sentence, found: Occurrence) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mini_tf.data.store import Store
-from mini_tf.inspection.memory_layers import MemoryIndex, memory_layers, parse_memories
+from mini_tf.inspection._memory_layers import MemoryIndex, memory_layers, parse_memories
 from mini_tf.jobs.assembling import usable_best_metric
 from mini_tf.jobs.initial import LoadedTensors
 from mini_tf.jobs.session import Reporter, save_checkpoint

@@ -18,12 +18,10 @@ from mini_tf.system.errors import RecipeFault
 GROUP = "mini_tf.kinds"
 """The group of entry points; their names have no meaning."""
 PACKAGES = (
-    *("attention", "baselines", "data.corpora", "data.datasets", "data.tokenizers", "hf.families", "models"),
-    *("noises", "objectives", "optimizers", "pipelines", "positions", "schedules"),
+    *("attention", "baselines", "data.corpora", "data.datasets", "data.tokenizers", "hf.families"),
+    *("inspection", "models", "noises", "objectives", "optimizers", "pipelines", "positions", "schedules"),
 )
 """The packages of kinds; other subfolders hold what kinds import."""
-VIEWS = "cli.inspect"
-"""The folder of the commands of `minitf inspect`, which is searched in the same way."""
 _MINITF = Path(__file__).parents[1]
 
 
@@ -68,9 +66,15 @@ class FoundKind(NamedTuple):
     @property
     def root(self) -> Path:
         """The folder that holds the packages of kinds."""
-        return next(
-            path for path in self.folder.paths if path.joinpath(*self.package.split("."), f"{self.word}.py").is_file()
-        )
+        return next(path for path in self.folder.paths if self._within(path).is_file())
+
+    @property
+    def file(self) -> Path:
+        """The module's file."""
+        return self._within(self.root)
+
+    def _within(self, root: Path) -> Path:
+        return root.joinpath(*self.package.split("."), f"{self.word}.py")
 
     def unusable(self, reason: str) -> KindFault:
         """The error for a module that defines no usable kind."""
@@ -128,7 +132,7 @@ def added_kinds() -> tuple[FoundKind, ...]:
 def kinds_by_word(package: str) -> Mapping[str, Sequence[FoundKind]]:
     """All kinds of a package of kinds; of a word that two folders have, both."""
     kinds: dict[str, list[FoundKind]] = {}
-    for folder in (*own_folders(), *added_folders()) if package in (*PACKAGES, VIEWS) else ():
+    for folder in (*own_folders(), *added_folders()) if package in PACKAGES else ():
         for kind in folder.kinds(package):
             kinds.setdefault(kind.word, []).append(kind)
     return kinds

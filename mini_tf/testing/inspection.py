@@ -15,16 +15,15 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from mini_tf.inspection import positions, softmax, word
-from mini_tf.inspection.capture import Capture, capture
-from mini_tf.inspection.head_selection import HeadIndex
-from mini_tf.inspection.heads import ROLES
-from mini_tf.inspection.maps.attention import heads_of
-from mini_tf.inspection.maps.roles import repeated_tokens, role_of, scores_on
-from mini_tf.inspection.memory_layers import memory_layers, recorded
-from mini_tf.inspection.model_input import ModelInput
-from mini_tf.inspection.parameters import forward_flops, memory_of, module_parameters
-from mini_tf.inspection.sentences import Sentence
+from mini_tf.inspection import positions, softmax
+from mini_tf.inspection._attention_maps import heads_of
+from mini_tf.inspection._capture import Capture, capture
+from mini_tf.inspection._heads import ROLES, HeadIndex
+from mini_tf.inspection._memory_layers import memory_layers, recorded
+from mini_tf.inspection._occurrences import Occurrence, Sentence, compare_occurrences
+from mini_tf.inspection._roles import repeated_tokens, role_of, scores_on
+from mini_tf.inspection._texts import ModelInput
+from mini_tf.inspection.model import forward_flops, memory_of, module_parameters
 from mini_tf.nn.layers.feed_forward import KeyValueMemories
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.model_stack import UNITS, ModelStack, SequenceKind
@@ -231,12 +230,12 @@ def word_vectors_are_hidden_states_of_its_tokens(settings: ModelSettings) -> Non
     rows: SequenceKind = "source" if model.needs_source else "own"
     if rows not in {one.rows for one in model.stacks()}:
         try:
-            word.compare_occurrences(model, sentences, found, as_source=model.needs_source)
+            compare_occurrences(model, sentences, found, as_source=model.needs_source)
         except UsageFault:
             return
         raise AssertionError(f"a model without a stack of {rows} tokens must be refused by a UsageFault")
     with _recorded_calls(model) as calls:
-        layers = word.compare_occurrences(model, sentences, found, as_source=model.needs_source)
+        layers = compare_occurrences(model, sentences, found, as_source=model.needs_source)
     n = len(calls) // 2  # of each sentence
     first, second = (next(call for call in half if call.of.rows == rows) for half in (calls[:n], calls[n:]))
     name, n_calls = first.of.name, first.of.stack.n_calls
@@ -271,13 +270,13 @@ def feed_forward_layers_are_sums_of_memories(settings: ModelSettings) -> None:
     assert sorted(seen) == sorted(expected), f"layers that must be recorded once: {expected}, not {seen}"
 
 
-def _occurrence(text: str, sought: str) -> word.Occurrence:
+def _occurrence(text: str, sought: str) -> Occurrence:
     """The word `sought`, with one token per character."""
     first = text.index(sought)
     inputs = ModelInput(
         text, [ord(character) % VOCABULARY for character in text], [(i, i + 1) for i in range(len(text))]
     )
-    return word.Occurrence((first, first + len(sought)), [*range(first, first + len(sought))], inputs)
+    return Occurrence((first, first + len(sought)), [*range(first, first + len(sought))], inputs)
 
 
 class _Call(NamedTuple):

@@ -8,7 +8,7 @@ from torch import nn
 
 from mini_tf.generation.decoding import CachedModel, pad
 from mini_tf.generation.fast_decoder import FastDecoder
-from mini_tf.inspection.capture import attention_kinds, capture
+from mini_tf.inspection._capture import attention_kinds, capture
 from mini_tf.nn.layers.head import TaskHead, is_token
 from mini_tf.nn.lora import adapt, merge
 from mini_tf.nn.mixer import ForwardOutput

@@ -8,9 +8,9 @@ import typer
 from mini_tf.cli.terminal.completion import recipe_arguments
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT, check
-from mini_tf.cli.terminal.numbers import doubled, duration, in_bytes, short
 from mini_tf.cli.terminal.options import RUNTIME_DEVICE
 from mini_tf.system.errors import UsageFault
+from mini_tf.system.numbers import doubled, duration, in_bytes, short
 
 if TYPE_CHECKING:
     from mini_tf.jobs.cost.run_cost import Cost

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from mini_tf.cli.terminal.console import Console
 from mini_tf.cli.terminal.files import write_all
-from mini_tf.cli.terminal.numbers import in_bytes, short
+from mini_tf.system.numbers import in_bytes, short
 
 if TYPE_CHECKING:
     from mini_tf.jobs.cost.lengths import LayerCosts, LengthCost

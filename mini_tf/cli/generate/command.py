@@ -13,7 +13,7 @@ from mini_tf.cli.generate.stop_strings import stops
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, NPROC, RUN, STEP
 from mini_tf.cli.terminal.processes import group_of, in_order, launched, refuse_stdin
-from mini_tf.cli.terminal.text_input import one_source, refuse_non_utf8
+from mini_tf.recipe.text_input import one_source, refuse_non_utf8
 
 if TYPE_CHECKING:
     from mini_tf.pipelines import Generator

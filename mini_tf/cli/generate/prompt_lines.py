@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mini_tf.cli.terminal.text_input import read_lines
+from mini_tf.recipe.text_input import read_lines
 from mini_tf.system.errors import DataFault, UsageFault, batches_of
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from mini_tf.cli.generate.loop_options import RESET, LoopOptions
 from mini_tf.cli.generate.prompting import PromptSession
 from mini_tf.cli.terminal.console import Console
-from mini_tf.cli.terminal.text_input import refuse_non_utf8
+from mini_tf.recipe.text_input import refuse_non_utf8
 from mini_tf.system.errors import MinitfError, UsageFault
 
 PROMPT, MORE = "> ", "... "

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from mini_tf.cli.terminal.text_input import refuse_non_utf8
+from mini_tf.recipe.text_input import refuse_non_utf8
 from mini_tf.system.errors import UsageFault
 
 MOST = 64

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mini_tf.cli.terminal.console import Console
-from mini_tf.cli.terminal.numbers import short
+from mini_tf.system.numbers import short
 
 
 def summary(folder: Path, record: Any) -> dict[str, Any]:

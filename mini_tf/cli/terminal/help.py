@@ -20,7 +20,7 @@ class HelpCommand(TyperCommand):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.help = _paragraphs(self.help)
+        self.help = paragraphs(self.help)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [*_usage_of_arguments(self), "[OPTIONS]"]
@@ -39,7 +39,7 @@ class HelpGroup(TyperGroup):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.help = _paragraphs(self.help)
+        self.help = paragraphs(self.help)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args and not self.invoke_without_command and not ctx.resilient_parsing:
@@ -85,7 +85,7 @@ def _examples(lines: Sequence[str]) -> str:
     )
 
 
-def _paragraphs(text: str | None) -> str | None:
+def paragraphs(text: str | None) -> str | None:
     """A docstring with each paragraph on one line, which rich wraps to the terminal."""
     return text and "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n")).replace(
         "[", "\\["

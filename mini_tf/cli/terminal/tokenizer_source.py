@@ -8,7 +8,7 @@ import typer
 
 from mini_tf.cli.terminal.completion import run_names
 from mini_tf.cli.terminal.console import Console
-from mini_tf.cli.terminal.text_input import refuse_non_utf8
+from mini_tf.recipe.text_input import refuse_non_utf8
 
 if TYPE_CHECKING:
     from mini_tf.data.tokenization.tokenizer import Tokenizer

@@ -17,10 +17,9 @@ from shared import once
 from mini_tf.data.corpora import world_facts
 from mini_tf.drawing.glyphs import figure_label as label
 from mini_tf.generation.translation import Translator
-from mini_tf.inspection.capture import capture
-from mini_tf.inspection.coverage.maps import cross_attention
-from mini_tf.inspection.coverage.summaries import FactCounts, Summaries, facts_reader
-from mini_tf.inspection.model_input import target_input, untruncated_input
+from mini_tf.inspection._capture import capture
+from mini_tf.inspection._coverage import FactCounts, Summaries, cross_attention, facts_reader
+from mini_tf.inspection._texts import target_input, untruncated_input
 from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import load_trained, open_trained
 

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from mini_tf.attention import softmax
 from mini_tf.drawing.glyphs import figure_label
+from mini_tf.inspection import Output
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, carry
 from mini_tf.nn.state import State, detach
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.papers.expire_span.attention import expire_span
-from mini_tf.papers.expire_span.inspection.spans import view as spans_view
+from mini_tf.papers.expire_span.inspection import spans as spans_view
 from mini_tf.testing.tiny.mixers import random_tensor, run_in_blocks
 from mini_tf.trained.opening import open_trained
 
@@ -183,7 +184,7 @@ def test_a_run_records_its_memory_and_its_penalty(tmp_path: Path) -> None:
     assert spans.colors == memory.colors == ("Blues", 0, pytest.approx(largest))
     assert figures.colorbar(figure)[0] == "tokens"
     opened = open_trained(run, device="cpu")
-    spans_view(opened, [text])
+    spans_view.Settings(run="", texts=(text,)).view(opened, Output())
     assert not figures.has_hooks(opened.model)
     for layer, mixer in zip(found["layers"], opened.model.mixers(), strict=True):
         assert layer["ramp"] == 8

@@ -23,21 +23,29 @@ from test_logit_split_of_models import blocks_are_all_that_is_added
 
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.terminal import table
-from mini_tf.inspection.memory_layers import MemoryIndex, memory_layers, parse_memories, recorded
+from mini_tf.inspection import Output
+from mini_tf.inspection._memory_layers import MemoryIndex, memory_layers, parse_memories, recorded
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS, FeedForward
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
-from mini_tf.papers.key_value_memories.inspection.corpus import corpus_rows
-from mini_tf.papers.key_value_memories.inspection.excerpts import Excerpt, excerpt
-from mini_tf.papers.key_value_memories.inspection.layer_report import LayerReport, report_layers
-from mini_tf.papers.key_value_memories.inspection.logit_split import split_logit, why_not
-from mini_tf.papers.key_value_memories.inspection.removal import shorten_triggers
-from mini_tf.papers.key_value_memories.inspection.split_view import split_view
-from mini_tf.papers.key_value_memories.inspection.top_triggers import TopTriggers, prefix_hashes
-from mini_tf.papers.key_value_memories.inspection.triggers import Triggers, find_triggers
-from mini_tf.papers.key_value_memories.inspection.view import MemoryRequest, _table
-from mini_tf.papers.key_value_memories.inspection.view import view as memory_view
-from mini_tf.papers.key_value_memories.inspection.votes import NO_VOTE, agreement, first_votes, top_votes
+from mini_tf.papers.key_value_memories.inspection.memory import Settings, _table
+from mini_tf.papers.key_value_memories.layer_report import (
+    NO_VOTE,
+    LayerReport,
+    agreement,
+    first_votes,
+    report_layers,
+    shorten_triggers,
+    top_votes,
+)
+from mini_tf.papers.key_value_memories.logit_split import split_logit, split_view, why_not
+from mini_tf.papers.key_value_memories.rows import Excerpt, corpus_rows, excerpt
+from mini_tf.papers.key_value_memories.triggers import (
+    TopTriggers,
+    Triggers,
+    find_triggers,
+    prefix_hashes,
+)
 from mini_tf.recipe.data import Split
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.system.errors import UsageFault
@@ -432,7 +440,7 @@ def test_the_report_has_all_layers_and_the_strongest_memories_of_each(runs: Path
 
 def test_tables_of_memories_have_the_numbers_in_their_columns(runs: Path, tmp_path: Path) -> None:
     run = opened(runs / "decoder")
-    found = memory_view(run, MemoryRequest(str(written(tmp_path)), top=3, text="the old king"))
+    found = Settings(run="", corpus=str(written(tmp_path)), top=3, text="the old king").view(run, Output())
     assert not figures.has_hooks(run.model)
     result = found.result
     tables = [figures.rows_of(picture) for picture in found.pictures if picture.func is table]  # type: ignore[attr-defined]
@@ -480,7 +488,7 @@ def test_a_memory_that_was_never_active_has_no_part_in_the_agreement(runs: Path,
     up = run.model.stack.layers[0].feed_forward.part.up  # type: ignore[union-attr, operator]
     with torch.no_grad():
         up.weight[5] = 0
-    found = memory_view(run, MemoryRequest(str(written(tmp_path)), memories=["0:5"]))
+    found = Settings(run="", corpus=str(written(tmp_path)), memories=("0:5",)).view(run, Output())
     [layer] = found.result["layers"]
     assert (layer["never_active"], layer["compared"]) == (1, 127)
     assert "memories that were never active: 1 of layer 0" in found.notes
@@ -508,8 +516,8 @@ def test_a_text_alone_is_split_without_a_corpus(runs: Path) -> None:
 
 
 def test_a_limit_is_that_of_the_corpus_which_is_read_beside_a_text() -> None:
-    assert MemoryRequest(text="a", limit=1).reads_corpus
-    assert not MemoryRequest(text="a").reads_corpus
+    assert Settings(run="", text="a", limit=1).reads_corpus
+    assert not Settings(run="", text="a").reads_corpus
 
 
 def test_agreement_of_no_triggers_is_blank_in_the_table() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.tokens import Tokens
-from mini_tf.papers.key_value_memories.inspection.logit_split import split_logit, why_not
+from mini_tf.papers.key_value_memories.logit_split import split_logit, why_not
 from mini_tf.testing.tiny.models import random_ids, tiny_model
 
 

@@ -13,13 +13,14 @@ import torch
 from commands import EXACT, TINY, minitf, refused, trained
 from torch import Tensor
 
-from mini_tf.inspection.tokenized_texts import capture_heads, tokenize_texts
+from mini_tf.inspection import Output
+from mini_tf.inspection._texts import capture_heads, tokenize_texts
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer, carry
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.papers.sru.attention import sru, srupp
 from mini_tf.papers.sru.chunks import recur
-from mini_tf.papers.sru.inspection.gates import view as gates_view
+from mini_tf.papers.sru.inspection import gates as gates_view
 from mini_tf.system.errors import UsageFault
 from mini_tf.testing.tiny.mixers import positions_of_layout, random_tensor
 from mini_tf.trained.opening import open_trained
@@ -216,7 +217,7 @@ def test_gates_are_shown_by_token_and_layer(tmp_path: Path) -> None:
         assert panel.values.T.tolist() == [layer[gate] for layer in text["layers"]]
         assert panel.colors == ("Blues", 0, 1)
     opened = open_trained(run, device="cpu")
-    gates_view(opened, ["ab"])
+    gates_view.Settings(run="", texts=("ab",)).view(opened, Output())
     assert not figures.has_hooks(opened.model)
     gates, text = list[tuple[np.ndarray, ...]](), result["texts"][0]
     for mixer in opened.model.mixers():

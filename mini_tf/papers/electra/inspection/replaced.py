@@ -3,7 +3,6 @@
 Source: Clark et al. 2020, arXiv:2003.10555, section 2.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,9 +14,9 @@ from mini_tf.data.batch import Rows
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.panel import Marks, Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map
-from mini_tf.inspection import View
-from mini_tf.inspection.checkpoints import run_and_step
-from mini_tf.inspection.model_input import ModelInput, untruncated_input
+from mini_tf.inspection import Output, TextViewSettings, View, option
+from mini_tf.inspection._checkpoints import run_and_step
+from mini_tf.inspection._texts import ModelInput, untruncated_input
 from mini_tf.nn.tokens import Tokens
 from mini_tf.papers.electra.replacement import Replacement
 from mini_tf.system.errors import UsageFault
@@ -37,34 +36,49 @@ class DetectedText:
     p: list[float]
 
 
-def view(trained: Trained, texts: Sequence[str], seed: int | None, step: int | str | None = None) -> View:
-    """A column of probabilities per text. seed: tokens are first replaced, as in training, with this random seed.
+class Settings(TextViewSettings):
+    """Show the probability of every token of a text that it was replaced (objective replaced_token).
 
-    UsageFault if the run's objective does not detect replaced tokens.
+    With --seed the run's generator replaces tokens first, and the originals are shown in brackets.
     """
-    task = trained.task()
-    if not isinstance(task, Replacement):
-        message = (
-            f"{trained.folder.name} was trained with objective {trained.recipe.objective.kind}, which detects no"
-            " replaced tokens"
-        )
-        raise UsageFault(message, hint="minitf pretrain electra-nano trains a model that does")
-    detections = [
-        _detect(trained, task, text, None if seed is None else seed_of("replaced", seed, n))
-        for n, text in enumerate(texts)
-    ]
-    panels = [
-        _panel(trained, detected, f"text {n}" if len(detections) > 1 else "")
-        for n, detected in enumerate(detections, 1)
-    ]
-    notes = [f"text {n}: {detected.input.note}" for n, detected in enumerate(detections, 1) if detected.input.note]
-    records = [
-        {"text": detected.input.text, "n_cut": detected.input.n_cut, "tokens": _records(trained, detected)}
-        for detected in detections
-    ]
-    pictures = [partial(heat_map, panel, SCALE, values=True, max_rows=len(panel.rows)) for panel in panels]
-    figure = PanelGrid(panels, SCALE, f"Replaced tokens, {run_and_step(trained.folder, step)}")
-    return View({"texts": records, "notes": notes}, pictures, notes, figure)
+
+    EXAMPLES = (
+        'minitf inspect replaced last "The file is closed."',
+        'minitf inspect replaced last "The file is closed." --seed 1',
+    )
+    FILES = (".png", ".svg", ".json")
+
+    seed: int | None = option(None, "--seed", metavar="N", shown="the text as it is", ge=0)
+    """First replace tokens as in training, with this random seed."""
+
+    def view(self, trained: Trained, output: Output) -> View:
+        """A column of probabilities per text. seed: tokens are first replaced, as in training, with this random seed.
+
+        UsageFault if the run's objective does not detect replaced tokens.
+        """
+        task = trained.task()
+        if not isinstance(task, Replacement):
+            message = (
+                f"{trained.folder.name} was trained with objective {trained.recipe.objective.kind}, which detects no"
+                " replaced tokens"
+            )
+            raise UsageFault(message, hint="minitf pretrain electra-nano trains a model that does")
+        detections = [
+            _detect(trained, task, text, None if self.seed is None else seed_of("replaced", self.seed, n))
+            for n, text in enumerate(self.given_texts)
+        ]
+        panels = [
+            _panel(trained, detected, f"text {n}" if len(detections) > 1 else "")
+            for n, detected in enumerate(detections, 1)
+        ]
+        notes = [f"text {n}: {detected.input.note}" for n, detected in enumerate(detections, 1) if detected.input.note]
+        records = [
+            {"text": detected.input.text, "n_cut": detected.input.n_cut, "tokens": _records(trained, detected)}
+            for detected in detections
+        ]
+        pictures = [partial(heat_map, panel, SCALE, values=True, max_rows=len(panel.rows)) for panel in panels]
+        figure = PanelGrid(panels, SCALE, f"Replaced tokens, {run_and_step(trained.folder, self.step)}")
+        return View({"texts": records, "notes": notes}, pictures, notes, figure)
 
 
 @torch.no_grad()

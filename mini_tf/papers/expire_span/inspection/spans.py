@@ -14,10 +14,10 @@ import torch
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map, table
-from mini_tf.inspection import View
-from mini_tf.inspection.capture import observed, own_mixers
-from mini_tf.inspection.checkpoints import run_and_step
-from mini_tf.inspection.model_input import ModelInput, untruncated_input
+from mini_tf.inspection import Output, TextViewSettings, View
+from mini_tf.inspection._capture import observed, own_mixers
+from mini_tf.inspection._checkpoints import run_and_step
+from mini_tf.inspection._texts import ModelInput, untruncated_input
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import UsageFault
@@ -57,28 +57,48 @@ class LayerSpans:
         return [int(self.real[end - 1] - self.ideal[end - 1]) for end in self.ends]
 
 
-def view(trained: Trained, texts: Sequence[str], step: int | str | None = None) -> View:
-    """Two panels per text: spans, and memory in use, of tokens by layers. UsageFault if no tokens expire."""
-    records, panels, rows, notes = list[dict[str, Any]](), list[Panel](), list[list[str]](), list[str]()
-    for n, text in enumerate(texts, 1):
-        input = untruncated_input(trained, text).truncate(trained.generation_context)
-        layers, pieces = _spans(trained, input), trained.tokenizer.pieces(input.ids)
-        name, labels = f"text {n}, " if len(texts) > 1 else "", [label(piece) for piece in pieces]
-        columns = [f"layer {layer.layer}" for layer in layers]
-        for title, parts in (
-            ("spans", [layer.spans for layer in layers]),
-            ("memory", [layer.real for layer in layers]),
-        ):
-            panels.append(Panel(f"{name}{title}", labels, columns, np.stack(parts, axis=1).astype(float), tokens=False))
-        rows += [_row(name, layer) for layer in layers]
-        records.append(
-            {"text": input.text, "n_cut": input.n_cut, "tokens": pieces, "layers": [_record(layer) for layer in layers]}
-        )
-        notes += [f"{name}{input.note}"] if input.note else []
-    scale = Scale(high=max(float(panel.values.max()) for panel in panels), label="tokens")
-    pictures = [partial(heat_map, panel, scale, values=True, max_rows=len(panel.rows)) for panel in panels]
-    figure = PanelGrid(panels, scale, f"Spans, {run_and_step(trained.folder, step)}")
-    return View({"texts": records, "notes": notes}, [*pictures, partial(table, HEADERS, rows)], notes, figure)
+class Settings(TextViewSettings):
+    """Show the span of every token and layer, and the memory in use (attention expire_span).
+
+    A text longer than the context is read in blocks, as in training. The table has the tokens that the next token sees
+    (ideal), those that are kept (real), and how many were dropped at the ends of blocks.
+    """
+
+    EXAMPLES = (
+        'minitf inspect spans last "The file is closed."',
+        "minitf inspect spans last -i lines.txt -o spans.png",
+    )
+    FILES = (".png", ".svg", ".json")
+
+    def view(self, trained: Trained, output: Output) -> View:
+        """Two panels per text: spans, and memory in use, of tokens by layers. UsageFault if no tokens expire."""
+        records, panels, rows, notes = list[dict[str, Any]](), list[Panel](), list[list[str]](), list[str]()
+        for n, text in enumerate(self.given_texts, 1):
+            input = untruncated_input(trained, text).truncate(trained.generation_context)
+            layers, pieces = _spans(trained, input), trained.tokenizer.pieces(input.ids)
+            name, labels = f"text {n}, " if len(self.given_texts) > 1 else "", [label(piece) for piece in pieces]
+            columns = [f"layer {layer.layer}" for layer in layers]
+            for title, parts in (
+                ("spans", [layer.spans for layer in layers]),
+                ("memory", [layer.real for layer in layers]),
+            ):
+                panels.append(
+                    Panel(f"{name}{title}", labels, columns, np.stack(parts, axis=1).astype(float), tokens=False)
+                )
+            rows += [_row(name, layer) for layer in layers]
+            records.append(
+                {
+                    "text": input.text,
+                    "n_cut": input.n_cut,
+                    "tokens": pieces,
+                    "layers": [_record(layer) for layer in layers],
+                }
+            )
+            notes += [f"{name}{input.note}"] if input.note else []
+        scale = Scale(high=max(float(panel.values.max()) for panel in panels), label="tokens")
+        pictures = [partial(heat_map, panel, scale, values=True, max_rows=len(panel.rows)) for panel in panels]
+        figure = PanelGrid(panels, scale, f"Spans, {run_and_step(trained.folder, self.step)}")
+        return View({"texts": records, "notes": notes}, [*pictures, partial(table, HEADERS, rows)], notes, figure)
 
 
 @torch.no_grad()

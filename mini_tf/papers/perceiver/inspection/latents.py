@@ -19,10 +19,10 @@ import numpy as np
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map, table
-from mini_tf.inspection import View
-from mini_tf.inspection.capture import Capture
-from mini_tf.inspection.checkpoints import run_and_step
-from mini_tf.inspection.tokenized_texts import capture_heads, tokenize_texts
+from mini_tf.inspection import Output, TextViewSettings, View, option
+from mini_tf.inspection._capture import Capture
+from mini_tf.inspection._checkpoints import run_and_step
+from mini_tf.inspection._texts import capture_heads, tokenize_texts
 from mini_tf.nn.model_stack import UNITS, SequenceKind
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
@@ -65,26 +65,45 @@ def _weights(captured: Capture, queries: SequenceKind, keys: SequenceKind) -> li
     return [one.weights[0, :, :, one.lead :].double().mean(dim=0).cpu().numpy() for one in fitting]
 
 
-def view(trained: Trained, texts: Sequence[str], n: int, step: int | str | None = None) -> View:
-    """Three panels per text, and a table of the latents with `n` tokens each. UsageFault if the model has none."""
-    records, panels, rows, notes = list[dict[str, Any]](), list[Panel](), list[list[str]](), list[str]()
-    for number, text in enumerate(texts, 1):
-        tokenized = tokenize_texts(trained, text)
-        found = LatentAttention.of(capture_heads(trained, tokenized))
-        if found is None:
-            what = f"{trained.folder.name} has no latents: its model is of kind {trained.recipe.model.kind}"
-            raise UsageFault(what, hint="minitf pretrain perceiver-nano trains a model that has")
-        tokens, name = tokenized.own.tokens, f"text {number}, " if len(texts) > 1 else ""
-        outputs = tokenized.units(found.outputs, len(found.decoder))
-        panels += _panels(name, found, [label(token) for token in tokens], [label(output) for output in outputs])
-        rows += [[f"{name}{i}", *_row(found, i, tokens, outputs, n)] for i in range(len(found.encoder))]
-        maps = {key: getattr(found, key).tolist() for key in ("encoder", "decoder", "rollout")}
-        records.append({"text": tokenized.own.input.text, "tokens": tokens, "outputs": outputs, **maps})
-        notes += [f"{name}{note}" for note in tokenized.notes]
-    scale = Scale(label="attention weight, mean over heads", high=max(float(panel.values.max()) for panel in panels))
-    pictures = [partial(heat_map, panel, scale, max_rows=len(panel.rows)) for panel in panels]
-    figure = PanelGrid(panels, scale, f"Latents, {run_and_step(trained.folder, step)}", across=3)
-    return View({"texts": records, "notes": notes}, [*pictures, partial(table, HEADERS, rows)], notes, figure)
+class Settings(TextViewSettings):
+    """Show which tokens each latent vector attends to, and which outputs attend to it (model perceiver).
+
+    The third map is the attention rollout: which tokens reach each output through all layers. The table has the tokens
+    that each latent attends to most, the entropy over tokens (0 to 1), the outputs that use it most, and its share of
+    the outputs' attention.
+    """
+
+    EXAMPLES = (
+        'minitf inspect latents last "The file is closed."',
+        "minitf inspect latents last -i lines.txt -o latents.png",
+    )
+    FILES = (".png", ".svg", ".json")
+
+    top: int = option(3, "--top", metavar="N", ge=1, le=100)
+    """Tokens per latent in the table."""
+
+    def view(self, trained: Trained, output: Output) -> View:
+        """Three panels per text, and a table of the latents with `n` tokens each. UsageFault if the model has none."""
+        records, panels, rows, notes = list[dict[str, Any]](), list[Panel](), list[list[str]](), list[str]()
+        for number, text in enumerate(self.given_texts, 1):
+            tokenized = tokenize_texts(trained, text)
+            found = LatentAttention.of(capture_heads(trained, tokenized))
+            if found is None:
+                what = f"{trained.folder.name} has no latents: its model is of kind {trained.recipe.model.kind}"
+                raise UsageFault(what, hint="minitf pretrain perceiver-nano trains a model that has")
+            tokens, name = tokenized.own.tokens, f"text {number}, " if len(self.given_texts) > 1 else ""
+            outputs = tokenized.units(found.outputs, len(found.decoder))
+            panels += _panels(name, found, [label(token) for token in tokens], [label(output) for output in outputs])
+            rows += [[f"{name}{i}", *_row(found, i, tokens, outputs, self.top)] for i in range(len(found.encoder))]
+            maps = {key: getattr(found, key).tolist() for key in ("encoder", "decoder", "rollout")}
+            records.append({"text": tokenized.own.input.text, "tokens": tokens, "outputs": outputs, **maps})
+            notes += [f"{name}{note}" for note in tokenized.notes]
+        scale = Scale(
+            label="attention weight, mean over heads", high=max(float(panel.values.max()) for panel in panels)
+        )
+        pictures = [partial(heat_map, panel, scale, max_rows=len(panel.rows)) for panel in panels]
+        figure = PanelGrid(panels, scale, f"Latents, {run_and_step(trained.folder, self.step)}", across=3)
+        return View({"texts": records, "notes": notes}, [*pictures, partial(table, HEADERS, rows)], notes, figure)
 
 
 def _panels(name: str, found: LatentAttention, tokens: Sequence[str], outputs: Sequence[str]) -> list[Panel]:

@@ -4,7 +4,6 @@ The time constant of a forget gate f is 1 / (1 - f): the number of tokens after 
 Source: Lei et al. 2018, arXiv:1709.02755, section 2.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,10 +14,10 @@ import torch
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map, table
-from mini_tf.inspection import View
-from mini_tf.inspection.capture import observed, own_mixers
-from mini_tf.inspection.checkpoints import run_and_step
-from mini_tf.inspection.model_input import ModelInput, untruncated_input
+from mini_tf.inspection import Output, TextViewSettings, View
+from mini_tf.inspection._capture import observed, own_mixers
+from mini_tf.inspection._checkpoints import run_and_step
+from mini_tf.inspection._texts import ModelInput, untruncated_input
 from mini_tf.nn.tokens import Tokens
 from mini_tf.run.metric_files import curve, read_lines
 from mini_tf.system.errors import UsageFault
@@ -46,35 +45,56 @@ class LayerGates:
         return [float(value) for value in np.quantile(constants, QUANTILES)]
 
 
-def view(trained: Trained, texts: Sequence[str], step: int | str | None = None) -> View:
-    """Two panels per text, of tokens by layers, and a table of the layers. UsageFault if no layer has gates."""
-    records, panels, rows = list[dict[str, Any]](), list[Panel](), list[list[str]]()
-    alpha, notes = _alpha(trained), list[str]()
-    for n, text in enumerate(texts, 1):
-        input = untruncated_input(trained, text).truncate(trained.generation_context)
-        layers, pieces = _gates(trained, input), trained.tokenizer.pieces(input.ids)
-        name = f"text {n}, " if len(texts) > 1 else ""
-        for gate in ("forget", "reset"):
-            values = np.stack([getattr(layer, gate).mean(axis=1) for layer in layers], axis=1)
-            columns = [f"layer {layer.layer}" for layer in layers]
-            panels.append(Panel(f"{name}{gate}", [label(piece) for piece in pieces], columns, values, tokens=False))
-        rows += [_row(name, layer, alpha) for layer in layers]
-        records.append(
-            {"text": input.text, "n_cut": input.n_cut, "tokens": pieces, "layers": [_record(layer) for layer in layers]}
-        )
-        notes += [f"{name}{input.note}"] if input.note else []
-    headers = [
-        "layer",
-        "forget",
-        "reset",
-        *(f"1/(1-f), {share:.0%}" for share in QUANTILES),
-        *(["alpha"] if alpha else []),
-    ]
-    pictures = [partial(heat_map, panel, SCALE, values=True, max_rows=len(panel.rows)) for panel in panels]
-    figure = PanelGrid(panels, SCALE, f"Gates, {run_and_step(trained.folder, step)}")
-    return View(
-        {"texts": records, "alpha": alpha, "notes": notes}, [*pictures, partial(table, headers, rows)], notes, figure
+class Settings(TextViewSettings):
+    """Show forget and reset gates of every token and layer (attention sru or srupp).
+
+    The table has the means, the time constants 1 / (1 - forget) in tokens, and the share alpha of attention in SRU++,
+    whose values over training are in the JSON output.
+    """
+
+    EXAMPLES = (
+        'minitf inspect gates last "The file is closed."',
+        "minitf inspect gates last -i lines.txt -o gates.png",
     )
+    FILES = (".png", ".svg", ".json")
+
+    def view(self, trained: Trained, output: Output) -> View:
+        """Two panels per text, of tokens by layers, and a table of the layers. UsageFault if no layer has gates."""
+        records, panels, rows = list[dict[str, Any]](), list[Panel](), list[list[str]]()
+        alpha, notes = _alpha(trained), list[str]()
+        for n, text in enumerate(self.given_texts, 1):
+            input = untruncated_input(trained, text).truncate(trained.generation_context)
+            layers, pieces = _gates(trained, input), trained.tokenizer.pieces(input.ids)
+            name = f"text {n}, " if len(self.given_texts) > 1 else ""
+            for gate in ("forget", "reset"):
+                values = np.stack([getattr(layer, gate).mean(axis=1) for layer in layers], axis=1)
+                columns = [f"layer {layer.layer}" for layer in layers]
+                panels.append(Panel(f"{name}{gate}", [label(piece) for piece in pieces], columns, values, tokens=False))
+            rows += [_row(name, layer, alpha) for layer in layers]
+            records.append(
+                {
+                    "text": input.text,
+                    "n_cut": input.n_cut,
+                    "tokens": pieces,
+                    "layers": [_record(layer) for layer in layers],
+                }
+            )
+            notes += [f"{name}{input.note}"] if input.note else []
+        headers = [
+            "layer",
+            "forget",
+            "reset",
+            *(f"1/(1-f), {share:.0%}" for share in QUANTILES),
+            *(["alpha"] if alpha else []),
+        ]
+        pictures = [partial(heat_map, panel, SCALE, values=True, max_rows=len(panel.rows)) for panel in panels]
+        figure = PanelGrid(panels, SCALE, f"Gates, {run_and_step(trained.folder, self.step)}")
+        return View(
+            {"texts": records, "alpha": alpha, "notes": notes},
+            [*pictures, partial(table, headers, rows)],
+            notes,
+            figure,
+        )
 
 
 @torch.no_grad()

@@ -1,1 +1,0 @@
-"""Options and outputs that several views of `minitf inspect` share."""

@@ -1,0 +1,238 @@
+"""The command of a view, made from its settings: `minitf inspect NAME`, with the options that all views share.
+
+Views import torch, which --help must not. So the settings are outlined from the source of the view, and its module is
+imported when the command runs. What is no literal in the source needs the import, which only makes --help slow.
+"""
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mini_tf.cli.terminal import completion, files
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.files import FORCE, OUTPUT
+from mini_tf.cli.terminal.help import HelpCommand, add, paragraphs
+from mini_tf.cli.terminal.options import GATES
+from mini_tf.recipe.kind_folders import FoundKind, find_kind
+from mini_tf.recipe.metrics import Gate, failures
+from mini_tf.system.errors import GateMissed, UsageFault
+
+if TYPE_CHECKING:
+    from mini_tf.inspection import View, ViewSettings
+
+PACKAGE = "inspection"
+_TYPES = {"str": str, "int": int, "bool": bool, "Path": Path, "tuple[str, ...]": tuple[str, ...]}
+TYPES = _TYPES | {f"{name} | None": of | None for name, of in _TYPES.items()}
+"""Types of options by their source."""
+
+
+class ViewCommand(HelpCommand):
+    """A command whose options are made when they are first asked for; a list of commands asks for the help alone."""
+
+    def __init__(self, word: str, name: str | None = None, panel: str | None = None) -> None:
+        self.word = word
+        super(HelpCommand, self).__init__(name or word, rich_help_panel=panel, rich_markup_mode="rich")
+
+    @cached_property
+    def made(self) -> Any:
+        """The command with its options."""
+        alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        settings = outline(find_kind(PACKAGE, self.word))
+        add(alone, f"inspect {self.word}", _body(self.word, settings), examples=settings.EXAMPLES)
+        return typer.main.get_command(alone)
+
+    help = property(lambda self: paragraphs(describe(find_kind(PACKAGE, self.word))), lambda self, value: None)
+    params = property(lambda self: self.made.params, lambda self, value: None)
+    callback = property(lambda self: self.made.callback, lambda self, value: None)
+    epilog = property(lambda self: self.made.epilog, lambda self, value: None)
+
+
+def _body(word: str, settings: "type[ViewSettings]") -> Callable[..., None]:
+    """A function with the options of a view as parameters, and its docstring."""
+
+    def show(console: Console, **values: Any) -> None:
+        _show(console, word, values)
+
+    show.__name__, show.__doc__ = word, settings.__doc__
+    parameters = [inspect.Parameter("console", inspect.Parameter.POSITIONAL_ONLY, annotation=Console)]
+    show.__signature__ = inspect.Signature([*parameters, *_parameters(settings)])  # type: ignore[attr-defined]
+    return command(show)
+
+
+def _parameters(settings: "type[ViewSettings]") -> Iterator[inspect.Parameter]:
+    """The options of a view, those that all views share, and last those of the checkpoint and its checks."""
+    from mini_tf.inspection import MODEL
+
+    def parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+    last = []
+    for name, field in settings.model_fields.items():
+        if not isinstance(field.json_schema_extra, dict):
+            continue
+        written: Any = field.json_schema_extra["command"]
+        bounds = {end: getattr(one, of) for one in field.metadata for of, end in BOUNDS if hasattr(one, of)}
+        more = {"help": field.description, "metavar": written["metavar"] or None, **bounds}
+        more |= {} if written["shown"] is None else {"show_default": written["shown"]}
+        more |= {} if written["panel"] is None else {"rich_help_panel": written["panel"]}
+        if written["completion"] is not None:
+            more["autocompletion"] = getattr(completion, written["completion"])
+        is_list = field.annotation == tuple[str, ...]
+        declared = typer.Option(*written["flags"], **more) if written["flags"] else typer.Argument(**more)
+        default = inspect.Parameter.empty if field.is_required() else None if is_list else field.default
+        made = parameter(name, Annotated[list[str] | None if is_list else field.annotation, declared], default)
+        if written["panel"] == MODEL:
+            last.append(made)
+        else:
+            yield made
+    if settings.FILES:
+        yield parameter("output", OUTPUT, None)
+        yield parameter("force", FORCE, False)
+    yield from last
+    if settings.METRICS:
+        yield parameter("gates", GATES, None)
+
+
+BOUNDS = (("ge", "min"), ("le", "max"))
+"""Bounds of pydantic, and their names in Typer."""
+
+
+def _show(console: Console, word: str, values: dict[str, Any]) -> None:
+    from mini_tf.inspection import Output
+    from mini_tf.recipe.kinds import settings_of
+
+    cls: Any = settings_of(PACKAGE, word)
+    output, force, gates = (values.pop(name, None) for name in ("output", "force", "gates"))
+    named, bounds = files.check(output, cls.FILES, bool(force)), [Gate.parse(gate) for gate in gates or []]
+    if unknown := next((gate.metric for gate in bounds if gate.metric not in cls.METRICS), None):
+        what = f"--assert {unknown}: not a metric of {word}; available: {', '.join(cls.METRICS)}"
+        raise UsageFault(what)
+    lists = {name for name, field in cls.model_fields.items() if field.annotation == tuple[str, ...]}
+    settings: ViewSettings = cls(
+        **{name: tuple(value or ()) if name in lists else value for name, value in values.items()}
+    )
+    printing = Output(named, console.json, console.say, console.detail, console.show)
+    settings.check(printing)
+    subject = _open(console, settings)
+    view = settings.view(subject, printing)
+    if view.labels and printing.suffixes & {".png", ".svg"}:
+        _note_missing_glyphs(console, view.labels)
+    files.write_all(console, named, view.result, lambda suffix: _file_of(view, suffix))
+    for picture in () if named else view.pictures:
+        console.show(picture)
+    for note in view.notes:
+        console.say(note)
+    console.output(run=getattr(subject, "folder", None), metrics=view.metrics, result=view.result)
+    if missed := failures(bounds, view.metrics or {}):
+        raise GateMissed(missed[0], faults=missed)
+
+
+def _open(console: Console, settings: "ViewSettings") -> Any:
+    """What the view looks at: a model, a tokenizer, or nothing."""
+    from mini_tf.inspection import ModelViewSettings, TokenizerViewSettings
+
+    if isinstance(settings, ModelViewSettings):
+        from mini_tf.trained.opening import open_trained
+
+        return open_trained(settings.run, settings.opened_step, settings.device)
+    if isinstance(settings, TokenizerViewSettings):
+        from mini_tf.cli.terminal.tokenizer_source import open_prompt_tokenizer, open_tokenizer
+
+        return (open_prompt_tokenizer if settings.reads_masks else open_tokenizer)(console, settings.source)
+    return None
+
+
+def _note_missing_glyphs(console: Console, labels: Sequence[str]) -> None:
+    from mini_tf.drawing.glyphs import missing_glyphs  # matplotlib is slow to import
+
+    if missing := missing_glyphs(labels):
+        more = " ..." if len(missing) > 10 else ""
+        console.say(f"note: the font has no glyphs for {' '.join(missing[:10])}{more}; code points are shown")
+
+
+def _file_of(view: "View", suffix: str) -> bytes:
+    """The content of a file with this suffix, except .json."""
+    if suffix in view.files:
+        return view.files[suffix]()
+    from mini_tf.drawing.files import draw  # matplotlib is slow to import
+
+    assert view.figure is not None, "a view without a figure takes no such file"
+    return draw(view.figure, suffix)
+
+
+@cache
+def _source(file: Path) -> tuple[ast.ClassDef, str]:
+    """The class `Settings` of a file, and its docstring. Raises ValueError if there is none."""
+    made = [node for node in ast.parse(file.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)]
+    for node in made:
+        if node.name == "Settings" and (docstring := ast.get_docstring(node)):
+            return node, docstring
+    raise ValueError("no class Settings with a docstring")
+
+
+def describe(kind: FoundKind) -> str:
+    """The help of a view, from its source. KindFault if it has none."""
+    try:
+        return _source(kind.file)[1]
+    except (OSError, ValueError, SyntaxError) as error:
+        from mini_tf.recipe.kinds import settings_of
+
+        settings_of(PACKAGE, kind.word)  # which says why
+        raise kind.unusable(str(error)) from error
+
+
+def outline(kind: FoundKind) -> "type[ViewSettings]":
+    """Settings with the same fields and constants as those of a view, but no methods, without importing the view.
+
+    The settings themselves if the source has anything but literals and names of `mini_tf.inspection`.
+    """
+    from mini_tf import inspection
+    from mini_tf.recipe.kinds import settings_of
+
+    describe(kind)
+    node, docstring = _source(kind.file)
+    try:
+        members: dict[str, Any] = {"__doc__": docstring, "__module__": kind.module, "__annotations__": {}}
+        members["model_config"] = {"use_attribute_docstrings": False}  # there is no source to read them from
+        helps = dict[str, str]()
+        for statement, after in zip(node.body, [*node.body[1:], None], strict=True):
+            if isinstance(statement, ast.Assign):
+                members |= {_name(target): _value(statement.value) for target in statement.targets}
+            elif isinstance(statement, ast.AnnAssign):
+                annotation, name = ast.unparse(statement.annotation), _name(statement.target)
+                if not annotation.startswith("ClassVar"):
+                    members["__annotations__"][name] = TYPES[annotation]
+                members[name] = _value(statement.value)
+                if isinstance(after, ast.Expr):
+                    helps[name] = inspect.cleandoc(ast.literal_eval(after.value))
+        bases = tuple(getattr(inspection, _name(base)) for base in node.bases)
+    except (AttributeError, KeyError, ValueError, TypeError):
+        return settings_of(PACKAGE, kind.word)  # type: ignore[return-value]
+    made: type[ViewSettings] = type("Settings", bases, members)
+    for name, text in helps.items():
+        made.model_fields[name].description = text
+    return made
+
+
+def _name(node: ast.expr) -> str:
+    if not isinstance(node, ast.Name):
+        raise ValueError(f"{ast.unparse(node)} is no name")
+    return node.id
+
+
+def _value(node: ast.expr | None) -> Any:
+    """A literal, a name of `mini_tf.inspection`, or a call of it."""
+    from mini_tf import inspection
+
+    if isinstance(node, ast.Name):
+        return getattr(inspection, node.id)
+    if isinstance(node, ast.Call):
+        return _value(node.func)(*map(_value, node.args), **{str(one.arg): _value(one.value) for one in node.keywords})
+    if node is None:
+        raise ValueError("no value")
+    return ast.literal_eval(node)

@@ -1,0 +1,164 @@
+"""A sample of attention as JSON, and its maps in a `.safetensors` file.
+
+JSON has texts and tokens unchanged, and measures by name; for an encoder-decoder keys have a prefix: source_tokens,
+target_tokens. The other file has a float32 tensor (heads, queries, keys) per layer and text, and metadata:
+
+    s0000/decoder.self/L00   weights of the selected heads
+    s0000/src.ids            token ids; .words: word of each token; .special: 1 for special tokens;
+                             .offsets (T, 2): characters [first, last) of each token, -1, -1 for none
+    s0000/tgt.ids, ...       the same of the target of an encoder-decoder; src is then the source
+
+The metadata has one key, `minitf`, with canonical JSON: safetensors writes several keys in random order, and equal maps
+must give equal bytes.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save
+
+import mini_tf
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.inspection._attention_maps import Head, Sample
+from mini_tf.inspection._attention_pictures import describe_head, describe_query
+from mini_tf.inspection._checkpoints import WeightsId, weights_id
+from mini_tf.inspection._texts import TokenizedText
+from mini_tf.run import manifest
+from mini_tf.trained.opening import Trained
+
+
+def to_json(sample: Sample, full: bool, described: bool) -> dict[str, Any]:
+    """One sample. Rows and columns of a matrix are `words` if present, else `tokens`.
+
+    full: with matrices; described: with a sentence per head.
+    """
+    own, source = sample.texts.own, sample.texts.source
+    texts = {"text": sample.text} if source is None else {"source": source.input.text, "target": own.input.text}
+    tokens = _tokens(own, "") if source is None else _tokens(source, "source_") | _tokens(own, "target_")
+    query = {} if sample.query is None else {"query": asdict(sample.query)}
+    step = {} if sample.step is None else {"step": sample.step}
+    heads = [_head(sample, head, full, described) for head in sample.heads]
+    return {**texts, **step, **tokens, **query, "heads": heads}
+
+
+def _tokens(text: TokenizedText, prefix: str) -> dict[str, Any]:
+    words = {"words": text.words.texts, "word_of_token": text.words.of_token} if text.by_words else {}
+    return {f"{prefix}{name}": value for name, value in {"tokens": text.tokens, "ids": text.input.ids, **words}.items()}
+
+
+def _head(sample: Sample, head: Head, full: bool, described: bool) -> dict[str, Any]:
+    scores = {name: {"score": score.mean, "error": score.error} for name, score in head.scores.items()}
+    fields: dict[str, Any] = {**head.index._asdict(), **head.measures, "role": head.role, "role_scores": scores}
+    if sample.query is not None:
+        fields["query_weights"] = head.weights[sample.query.index].tolist()
+    if described:
+        fields["description"] = (
+            describe_head(head, sample.unit) if sample.query is None else describe_query(head, sample)
+        )
+    if full:
+        fields["matrix"] = head.weights.tolist()
+    return fields
+
+
+FORMAT = 1
+
+
+def pack(samples: Sequence[Sample], trained: Trained, step: str | None) -> bytes:
+    """The file's bytes; `step`: value of --step, for samples without a step."""
+    weights = {
+        one: weights_id(trained.folder, one) for one in dict.fromkeys(_step_of(sample, step) for sample in samples)
+    }
+    tensors: dict[str, np.ndarray] = {}
+    for number, sample in enumerate(samples):
+        tensors |= {f"s{number:04d}/{name}": tensor for name, tensor in _tensors(sample, trained).items()}
+    metadata = json.dumps(
+        _metadata(samples, trained, [weights[_step_of(sample, step)] for sample in samples]),
+        sort_keys=True,
+        separators=(",", ":"),
+        allow_nan=False,
+    )
+    return bytes(save(tensors, metadata={"minitf": metadata}))
+
+
+def _tensors(sample: Sample, trained: Trained) -> dict[str, np.ndarray]:
+    own, source = sample.texts.own, sample.texts.source
+    found = _text_tensors(own, trained.tokenizer, "src")
+    if source is not None:
+        found = _text_tensors(source, trained.source_tokenizer, "src") | _text_tensors(own, trained.tokenizer, "tgt")
+    for (kind, layer), heads in groupby(sample.heads, key=lambda head: head.index[:2]):
+        found[f"{kind}/L{layer:02d}"] = np.stack([head.weights for head in heads])
+    return found
+
+
+def _text_tensors(text: TokenizedText, tokenizer: Tokenizer, name: str) -> dict[str, np.ndarray]:
+    ids = np.array(text.input.ids, np.int32)
+    special = np.isin(ids, sorted(tokenizer.vocabulary.special_ids))
+    offsets = np.array([span or (-1, -1) for span in text.input.spans], np.int32)
+    found: dict[str, np.ndarray] = {
+        f"{name}.ids": ids,
+        f"{name}.special": special.astype(np.uint8),
+        f"{name}.offsets": offsets,
+    }
+    if text.by_words:
+        found[f"{name}.words"] = np.array(text.words.of_token, np.int32)
+    return found
+
+
+def _step_of(sample: Sample, step: str | None) -> int | str | None:
+    return step if sample.step is None else sample.step
+
+
+def _metadata(samples: Sequence[Sample], trained: Trained, weights: Sequence[WeightsId]) -> dict[str, Any]:
+    """weights: the weights of each sample."""
+    settings = trained.recipe.model_dump(mode="json")["model"]
+    steps = [one._asdict() for one in dict.fromkeys(weights)]
+    model = {
+        "run": trained.folder.name,
+        "run_id": manifest.read(trained.folder).run_id,
+        "weights": steps,
+        "settings": settings,
+    }
+    return {
+        "format": "minitf-attn",
+        "version": FORMAT,
+        "minitf": mini_tf.__version__,
+        "model": model,
+        "tokenizer": {"sha256": trained.tokenizer.hash},
+        **(
+            {"source_tokenizer": {"sha256": trained.source_tokenizer.hash}}
+            if samples[0].texts.source is not None
+            else {}
+        ),
+        "capture": {
+            "impl": "explicit",
+            "eval": True,
+            "softmax_dtype": "float32",
+            "max_abs_logit_diff": max(sample.difference for sample in samples),
+            "device": trained.setup.device.type,
+        },
+        "axes": "[head, query, key]",
+        "quantity": "prob",
+        "samples": [
+            _sample_metadata(f"s{n:04d}", sample, own.step)
+            for n, (sample, own) in enumerate(zip(samples, weights, strict=True))
+        ],
+    }
+
+
+def _sample_metadata(name: str, sample: Sample, step: int) -> dict[str, Any]:
+    own, source = sample.texts.own, sample.texts.source
+    texts = (
+        {"src": _text_metadata(own)} if source is None else {"src": _text_metadata(source), "tgt": _text_metadata(own)}
+    )
+    heads: dict[str, list[int]] = {}
+    for head in sample.heads:
+        heads.setdefault(f"{head.index.kind}/L{head.index.layer:02d}", []).append(head.index.head)
+    return {"id": name, "step": step, **texts, "unit": sample.unit, "heads": heads, "notes": sample.notes}
+
+
+def _text_metadata(text: TokenizedText) -> dict[str, Any]:
+    return {"text": text.input.text, "tokens": text.tokens} | ({"words": text.words.texts} if text.by_words else {})

@@ -1,0 +1,316 @@
+"""Pictures of a sample of attention: sentences, a grid of heads, maps of heads, one query in all heads, checkpoints."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from mini_tf.drawing import terminal
+from mini_tf.drawing.panel import HeadGrid, Panel, PanelGrid, QueryWeights, Scale
+from mini_tf.inspection import Picture
+from mini_tf.inspection._attention_maps import Head, Sample
+from mini_tf.inspection._heads import NO_ROLE, ROLES, HeadIndex, kind_name
+from mini_tf.inspection._roles import BROAD, PATTERN, PATTERNS
+from mini_tf.nn.model_stack import UNITS, SequenceKind
+
+_ROLE_SUMMARIES = {
+    "previous": "previous-token head, attention weight {score} on the previous token",
+    "next": "next-token head, attention weight {score} on the next token",
+    "self": "current-token head, attention weight {score} on the token itself",
+    "first": "first-token head (attention sink), attention weight {score} on the first token",
+    "induction": "induction head, attention weight {score} on the token after an earlier occurrence of the same token",
+    "same": "duplicate-token head, attention weight {score} on other occurrences of the same token",
+    "broad": "broad attention, normalized entropy {score}",
+}
+"""By role; the score is a mean over repeated random tokens, with its standard error."""
+
+
+def describe_head(head: Head, unit: str) -> str:
+    """A sentence about a head; `unit` is "token" or "word"."""
+    return f"{head.index}: {summarize(head, unit)}"
+
+
+def summarize(head: Head, unit: str) -> str:
+    """The role of a head with its score, and what the head does on this text."""
+    m, unit = head.measures, UNITS.get(head.keys, unit)
+    parts = []
+    if head.role is not None:
+        parts.append(f"{_ROLE_SUMMARIES[head.role].format(score=head.scores[head.role])} (repeated random tokens)")
+    elif head.scores:
+        parts.append("no role")
+    if m["entropy"] is None:
+        return "; ".join([*parts, f"no measures, because no {unit} of this text attends to two or more"])
+    distance = m.get("distance")
+    mean_distance = "" if distance is None else f", mean distance {distance:.1f} {unit}s"
+    on_text = "on this text " * bool(parts)
+    return "; ".join(
+        [
+            *parts,
+            f"{on_text}mean normalized entropy {m['entropy']:.2f}, mean largest weight {m['max']:.2f}{mean_distance}",
+        ]
+    )
+
+
+def describe_query(head: Head, sample: Sample, most: int = 3) -> str:
+    """A sentence about the query in a head: the `most` keys with the largest attention weights."""
+    assert sample.query is not None
+    row = head.weights[sample.query.index]
+    best = sorted(range(len(row)), key=lambda key: -row[key])[:most]
+    columns = sample.columns(head)
+    keys = ", ".join(f"{columns[key]!r} ({key}) {row[key]:.2f}" for key in best if row[key] >= 0.005)
+    return f"{head.index}: {sample.query.text!r} ({sample.query.index}) attends to {keys or 'nothing'}"
+
+
+def describe(sample: Sample) -> list[str]:
+    """The number of heads per role and a sentence per head; with a query, a sentence per head about it."""
+    if sample.query is not None:
+        return [describe_query(head, sample) for head in sample.heads]
+    return [count_roles(sample.heads), *(describe_head(head, sample.unit) for head in sample.heads)]
+
+
+def count_roles(heads: Sequence[Head]) -> str:
+    """The number of heads per role, as text."""
+    roles = Counter(head.role for head in heads)
+    parts = [f"{roles[role]} {role}" for role in ROLES if roles[role]] + [f"{roles[None]} without a role"] * (
+        roles[None] > 0
+    )
+    return f"{len(heads)} head{'s' if len(heads) > 1 else ''}, roles on repeated random tokens: {', '.join(parts)}"
+
+
+MAX_MAPS = 4
+"""Maximum number of maps of selected heads in a terminal."""
+NO_HEAD = "-"
+MEANINGS = {
+    "P": "previous token",
+    "N": "next token",
+    "S": "current token",
+    "F": "first token (attention sink)",
+    "I": "induction",
+    "D": "duplicate token",
+    "B": "broad attention",
+    NO_ROLE: "no role",
+    NO_HEAD: "no such head",
+}
+"""Legend of the letters in the grid."""
+
+
+def pictures(sample: Sample, titled: bool, described: bool, selected: bool) -> Iterator[Picture]:
+    """Sentences if `described`, else the query's weights, else maps of heads, with the grid if none are `selected`."""
+    if sample.step is not None:
+        yield partial(terminal.line, f"step {sample.step}")
+    if titled:
+        yield partial(terminal.line, sample.text)
+    if described:
+        yield from (partial(terminal.line, sentence, whole=True) for sentence in describe(sample))
+    elif sample.query is not None:
+        yield partial(terminal.query_weights, query_weights(sample))
+    else:
+        if not selected:
+            yield partial(terminal.head_grid, grid(sample))
+            yield from best_scores(sample.heads)
+        shown = (sample.heads if selected else most_structured(sample.heads))[:MAX_MAPS]
+        for head in shown:
+            yield partial(terminal.line, "")
+            yield partial(terminal.heat_map, head_map(head, sample), Scale())
+        if len(shown) < len(sample.heads):
+            yield partial(
+                terminal.sentence, f"{len(shown)} of {len(sample.heads)} heads shown; --layer/--head for others"
+            )
+
+
+def pictures_of_steps(samples: Sequence[Sample], texts: Sequence[str]) -> Iterator[Picture]:
+    """A table of heads and steps for each text; the samples of the texts alternate."""
+    for number, text in enumerate(texts):
+        if len(texts) > 1:
+            yield partial(terminal.line, text)
+        yield partial(terminal.table, *table_of_steps(samples[number :: len(texts)]))
+    yield partial(terminal.line, legend(samples), whole=True)
+
+
+def grid(sample: Sample) -> HeadGrid:
+    """A cell per head: its entropy on this text as color, its role as letter."""
+    heads = {head.index: head for head in sample.heads}
+    layers = list(dict.fromkeys(index[:2] for index in heads))
+    numbers = sorted({index.head for index in heads})
+    rows = [[heads.get(HeadIndex(*layer, number)) for number in numbers] for layer in layers]
+    letters = [[NO_HEAD if head is None else letter(head) for head in row] for row in rows]
+    values = np.array([[_entropy(head) for head in row] for row in rows])
+    used = {one for row in letters for one in row}
+    return HeadGrid(
+        "Roles of all heads on repeated random tokens, by layer (rows) and head",
+        [f"L{layer} {kind}" for kind, layer in layers],
+        [f"H{number}" for number in numbers],
+        values,
+        letters,
+        {one: meaning for one, meaning in MEANINGS.items() if one in used},
+        Scale(label="normalized entropy on this text"),
+    )
+
+
+def best_scores(heads: Sequence[Head]) -> Iterator[Picture]:
+    """A table of the head with the largest score for each pattern, also if it is no role; nothing without scores."""
+    best = {
+        name: max((head for head in heads if name in head.scores), key=partial(_score, name), default=None)
+        for name in PATTERNS
+    }
+    rows = [
+        [MEANINGS[ROLES[name]], str(head.scores[name]), str(head.index)]
+        for name, head in best.items()
+        if head is not None
+    ]
+    if rows:
+        yield partial(terminal.line, "")
+        yield partial(terminal.table, ["largest weight on random tokens", "± standard error", "head"], rows)
+
+
+def letter(head: Head) -> str:
+    """The letter of a head's role."""
+    return NO_ROLE if head.role is None else ROLES[head.role]
+
+
+def head_map(head: Head, sample: Sample) -> Panel:
+    """The map of one head, with a summary."""
+    title = (
+        f"{head.index}, {MEANINGS[letter(head)]} on random tokens {head.scores[head.role]}"
+        if head.role
+        else str(head.index)
+    )
+    return Panel(title, sample.rows(head), sample.columns(head), masked_weights(head), head_legend(head, sample))
+
+
+def masked_weights(head: Head) -> np.ndarray:
+    """The head's weights; NaN where a query may not attend."""
+    return np.where(head.visible, head.weights, np.nan)
+
+
+def head_legend(head: Head, sample: Sample) -> str:
+    """Summary of a head, and the legend of rows and columns."""
+    summary = summarize(head, sample.unit)
+    return f"{summary[0].upper()}{summary[1:]}. {axes_legend(sample, [head])}"
+
+
+def axes_legend(sample: Sample, heads: Sequence[Head] | None = None) -> str:
+    """Legend of rows and columns of these heads, by default of all."""
+    shown = sample.heads if heads is None else heads
+    between = " Cross-attention: target rows, source columns." if any(head.is_cross for head in sample.heads) else ""
+    rows, columns = (_units([getattr(head, side) for head in shown], sample.unit) for side in ("queries", "keys"))
+    return (
+        f"Rows: queries, one per {rows}. Columns:"
+        f" keys{'' if columns == sample.unit else f', one per {columns}'}.{between}"
+    )
+
+
+def _units(sequences: Sequence[SequenceKind], unit: str) -> str:
+    return " or ".join(dict.fromkeys(UNITS.get(one, unit) for one in sequences)) or unit
+
+
+def most_structured(heads: Sequence[Head], most: int = 3) -> list[Head]:
+    """The strongest head of each role but `first` and `broad`, then the others by entropy on this text, `first` last.
+
+    Heads that are almost even over the text come only if there are no others. Cross-attention is preferred.
+    """
+    heads = [head for head in heads if head.is_cross] or heads
+    strongest: dict[str, Head] = {}
+    for head in sorted((head for head in heads if head.role), key=lambda head: -_score(str(head.role), head)):
+        if head.role in PATTERNS and head.role != "first":
+            strongest.setdefault(str(head.role), head)
+    by_entropy = sorted((head for head in heads if head.measures["entropy"] is not None), key=_entropy)
+    uneven = [head for head in by_entropy if head.role in (None, "first") and _entropy(head) <= BROAD]
+    others = [
+        head
+        for is_sink in (False, True)
+        for head in uneven
+        if ((head.measures.get("first") or 0.0) > PATTERN) == is_sink
+    ]
+    return [*strongest.values(), *others][:most] or by_entropy[:1]
+
+
+def query_weights(sample: Sample) -> QueryWeights:
+    """Attention weights of the query in every head."""
+    assert sample.query is not None
+    index = sample.query.index
+    kinds = {head.index.kind for head in sample.heads}
+    is_self = all(head.queries == head.keys for head in sample.heads)
+    # Keys after the last visible one are left out: in a decoder, all tokens after the query.
+    end = 1 + max(index * is_self, *(int(np.flatnonzero(head.visible[index]).max(initial=0)) for head in sample.heads))
+    weights = np.stack([head.weights[index, :end] for head in sample.heads])
+    names = [f"L{head.index.layer} H{head.index.head}" for head in sample.heads]
+    title = f"{', '.join(map(kind_name, sorted(kinds)))} of one {sample.unit}"
+    return QueryWeights(
+        title, sample.query.text, index if is_self else None, sample.columns(sample.heads[0])[:end], weights, names
+    )
+
+
+def table_of_steps(samples: Sequence[Sample]) -> tuple[list[str], list[list[str]]]:
+    """Headers and rows: a row per head, a column per step, with entropy and letter of the role."""
+    headers = ["head", *(f"step {sample.step}" for sample in samples)]
+    columns = [
+        [str(head.index) for head in samples[0].heads],
+        *([_cell(head) for head in sample.heads] for sample in samples),
+    ]
+    return headers, [list(row) for row in zip(*columns, strict=True)]
+
+
+def legend(samples: Sequence[Sample]) -> str:
+    """Legend of the letters in these samples, in one line."""
+    used = {letter(head) for sample in samples for head in sample.heads}
+    meanings = [f"{one} {meaning}" for one, meaning in MEANINGS.items() if one in used]
+    return "  ".join(["entropy on the text, role on repeated random tokens:", *meanings])
+
+
+def _cell(head: Head) -> str:
+    entropy = head.measures["entropy"]
+    return f"{'' if entropy is None else format(entropy, '.2f')} {letter(head)}"
+
+
+def _score(name: str, head: Head) -> float:
+    return head.scores[name].mean
+
+
+def _entropy(head: Head | None) -> float:
+    entropy = None if head is None else head.measures["entropy"]
+    return float("nan") if entropy is None else entropy
+
+
+ENDS = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""Possible upper ends of the color scale."""
+SHARE = 0.99
+"""Quantile of the weights that the color scale must cover."""
+
+
+def plot(sample: Sample, run_and_step: str) -> PanelGrid | QueryWeights:
+    """One map per head, with its role, one row of maps per layer; `run_and_step` is for the title."""
+    text = " → ".join(one.input.text for one in sample.texts.all)
+    if sample.query is not None:
+        of_query = query_weights(sample)
+        return replace(of_query, title=f"{run_and_step}: {of_query.title}", text=text)
+    maps = [masked_weights(head) for head in sample.heads]
+    if len(maps) == 1:
+        [head] = sample.heads
+        panel = Panel("", sample.rows(head), sample.columns(head), maps[0], head_legend(head, sample))
+        return PanelGrid([panel], scale_of(maps), f"{head.index}, {run_and_step}", text=text)
+    layers = [head.index[:2] for head in sample.heads]
+    across = max(layers.count(layer) for layer in layers)
+    even = len(layers) == across * len(set(layers))
+    kinds = list(dict.fromkeys(head.index.kind for head in sample.heads))
+    prefix = {kind: kind.partition(".")[0] + " " if len(kinds) > 1 else "" for kind in kinds}
+    names = [
+        f"{prefix[head.index.kind]}L{head.index.layer} H{head.index.head} {head.role or ''}" for head in sample.heads
+    ]
+    panels = [
+        Panel(name, sample.rows(head), sample.columns(head), values, axes_legend(sample))
+        for name, head, values in zip(names, sample.heads, maps, strict=True)
+    ]
+    roles = ", roles on repeated random tokens" if any(head.role for head in sample.heads) else ""
+    title = f"{', '.join(map(kind_name, kinds))}, {run_and_step}{roles}"
+    return PanelGrid(panels, scale_of(maps), title, across if even else None, text)
+
+
+def scale_of(maps: Sequence[np.ndarray], label: str = "attention weight") -> Scale:
+    """One color scale for all maps; in long texts weights are small, and maps on a scale of 0 to 1 would be blank."""
+    weights = np.concatenate([values[~np.isnan(values)] for values in maps])
+    most = float(np.quantile(weights, SHARE))
+    high = next((end for end in ENDS if most <= end), ENDS[-1])
+    return Scale(high=high, label=label, open_end=bool(weights.max() > 1.001 * high))

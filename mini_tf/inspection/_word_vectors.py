@@ -1,0 +1,212 @@
+"""Word vectors of the token embedding: nearest neighbors, analogies, and correlation with human similarity.
+
+The vector of a word of several tokens is the mean of theirs. Similarity is the cosine. Source: Mikolov et al. 2013,
+arXiv:1301.3781, section 4: analogies by b - a + c, without the three words; Hill et al. 2015, "SimLex-999"; the
+interval of a correlation: Bonett and Wright 2000, "Sample size requirements for estimating Pearson, Kendall and
+Spearman correlations".
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.drawing import terminal
+from mini_tf.drawing.labels import label
+from mini_tf.inspection import View
+from mini_tf.system.errors import DataFault, UsageFault
+from mini_tf.trained.opening import Trained
+
+
+class WordVectors:
+    """The vectors of a table (V, D), one per token."""
+
+    def __init__(self, tokenizer: Tokenizer, table: Float[Tensor, "V D"]) -> None:
+        self.tokenizer, self.table = tokenizer, table.detach().cpu().double()
+
+    @classmethod
+    def of(cls, trained: Trained) -> "WordVectors":
+        """Those of the token embedding, of an encoder-decoder the encoder's. UsageFault if there is none."""
+        found = next(iter(trained.model.embeddings("source" if trained.model.needs_source else "own").values()), None)
+        if found is None:
+            raise UsageFault("the model has no token embedding of its own text")
+        return cls(trained.source_tokenizer if trained.model.needs_source else trained.tokenizer, found.tokens.weight)
+
+    def ids(self, word: str) -> list[int]:
+        """The tokens of a word within a text; none if one of them is unknown."""
+        space = " " if self.tokenizer.has_space_prefixed_tokens else ""
+        ids = list(map(int, self.tokenizer.encode(space + word)))
+        return [] if self.tokenizer.vocabulary.unk in ids else ids
+
+    def vector(self, word: str) -> Float[Tensor, " D"]:
+        """UsageFault if the tokenizer does not know the word."""
+        ids = self.ids(word)
+        if not ids:
+            raise UsageFault(f"the tokenizer does not know the word {word!r}")
+        return self.table[ids].mean(dim=0)
+
+    def nearest(self, vector: Float[Tensor, " D"], n: int, without: Collection[int]) -> list[tuple[int, float]]:
+        """The `n` tokens of the highest cosine similarity to `vector`, without special ones and those of `without`."""
+        cosines = F.normalize(self.table, dim=1) @ F.normalize(vector, dim=0)
+        cosines[sorted({*without, *self.tokenizer.vocabulary.special_ids})] = -torch.inf
+        best = cosines.topk(min(n, int(cosines.isfinite().sum())))
+        return list(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+
+
+def neighbors_view(vectors: WordVectors, word: str, n: int) -> View:
+    """The tokens nearest to a word."""
+    found = vectors.nearest(vectors.vector(word), n, vectors.ids(word))
+    return _tokens_view(vectors, {"word": word}, [word], found)
+
+
+def analogy_view(vectors: WordVectors, words: Sequence[str], n: int) -> View:
+    """The tokens nearest to b - a + c. UsageFault unless there are three words."""
+    if len(words) != 3:
+        raise UsageFault(
+            f"--analogy needs three words, got {len(words)}", hint='--analogy "a b c": a is to b as c is to ?'
+        )
+    a, b, c = map(vectors.vector, words)
+    found = vectors.nearest(b - a + c, n, [id for word in words for id in vectors.ids(word)])
+    return _tokens_view(vectors, {"analogy": list(words)}, words, found)
+
+
+def _tokens_view(
+    vectors: WordVectors, result: dict[str, Any], words: Sequence[str], found: Sequence[tuple[int, float]]
+) -> View:
+    pieces = vectors.tokenizer.pieces([id for id, _ in found])
+    rows: list[list[str | float | None]] = [
+        [label(piece), cosine] for piece, (_, cosine) in zip(pieces, found, strict=True)
+    ]
+    tokens = [{"id": id, "token": piece, "cosine": cosine} for piece, (id, cosine) in zip(pieces, found, strict=True)]
+    notes = [
+        f"{word!r} has {len(ids)} tokens, {' '.join(map(repr, vectors.tokenizer.pieces(ids)))}; its vector is their"
+        " mean"
+        for word in words
+        if len(ids := vectors.ids(word)) > 1
+    ]
+    return View(
+        result | {"tokens": tokens, "notes": notes}, [partial(terminal.table, ["token", "cosine"], rows)], notes
+    )
+
+
+FEWEST_PAIRS = 4
+"""Minimum number of pairs for a correlation and its interval."""
+RANDOM_DRAWS = 20
+"""Numbers of tables of random vectors, the control."""
+
+
+class WordPair(NamedTuple):
+    """Two words, and the similarity that people gave them."""
+
+    words: tuple[str, str]
+    score: float
+
+
+def read_pairs(lines: Sequence[str], name: str) -> list[WordPair]:
+    """Pairs of words with a number, from lines `word TAB word TAB ... number ...` or with commas between the cells.
+
+    The first number counts. Empty lines, lines that begin with # and a header are skipped. DataFault for other lines.
+    """
+    pairs = []
+    for number, line in enumerate(lines, 1):
+        cells = [cell.strip() for cell in line.split("\t" if "\t" in line else ",")]
+        if not line.strip() or line.startswith("#"):
+            continue
+        scores = [score for cell in cells[2:] if (score := _number(cell)) is not None]
+        if scores and cells[0] and cells[1]:
+            pairs.append(WordPair((cells[0], cells[1]), scores[0]))
+        elif pairs:
+            where = f"{name}:{number}"
+            raise DataFault(
+                f"{where}: a line must be two words and a number, divided by tabs or commas", where=(where,)
+            )
+    if len(pairs) < FEWEST_PAIRS:
+        what = f"{name}: at least {FEWEST_PAIRS} pairs of words are needed, got {len(pairs)}"
+        raise DataFault(what, hint="a line is two words and a number, divided by tabs or commas", where=(name,))
+    return pairs
+
+
+def _number(cell: str) -> float | None:
+    try:
+        value = float(cell)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def similarity_view(vectors: WordVectors, pairs: Sequence[WordPair], name: str) -> View:
+    """Spearman's correlation of cosine similarities with the scores of people: for words of one token, and for all."""
+    known = [pair for pair in pairs if all(vectors.ids(word) for word in pair.words)]
+    whole = [pair for pair in known if all(len(vectors.ids(word)) == 1 for word in pair.words)]
+    results = {"one_token": _correlate(vectors, whole, len(pairs)), "known": _correlate(vectors, known, len(pairs))}
+    names = ("words of one token", "all known words")
+    rows: list[list[str | float | None]] = [
+        [title, f"{one['pairs']:,}", one["coverage"], one["spearman"], _interval(one["interval"]), one["random"]]
+        for title, one in zip(names, results.values(), strict=True)
+    ]
+    columns = ["pairs of", "pairs", "coverage", "spearman", "95% interval", "random vectors"]
+    legend = (
+        f"{name}: coverage is the share of its {len(pairs):,} pairs; random vectors: mean of {RANDOM_DRAWS} random"
+        " initializations."
+    )
+    pictures = [partial(terminal.table, columns, rows), partial(terminal.sentence, legend)]
+    return View({"file": name, "pairs": len(pairs), **results}, pictures)
+
+
+def _interval(bounds: Sequence[float] | None) -> str:
+    return "" if bounds is None else f"{bounds[0]:.3f} to {bounds[1]:.3f}"
+
+
+def _correlate(vectors: WordVectors, pairs: Sequence[WordPair], n_all: int) -> dict[str, Any]:
+    """Correlation, its 95 % interval and that of random vectors; None for too few pairs."""
+    found: dict[str, Any] = {
+        "pairs": len(pairs),
+        "coverage": len(pairs) / n_all,
+        "spearman": None,
+        "interval": None,
+        "random": None,
+    }
+    if len(pairs) < FEWEST_PAIRS:
+        return found
+    scores, tokens = (
+        np.array([pair.score for pair in pairs]),
+        [[vectors.ids(word) for word in pair.words] for pair in pairs],
+    )
+    r = spearman(_cosines(vectors.table, tokens), scores)
+    generator, controls = torch.Generator().manual_seed(0), []
+    for _ in range(
+        RANDOM_DRAWS
+    ):  # an embedding is initialized with normal numbers, whose scale does not change a cosine
+        table = torch.randn(vectors.table.shape, generator=generator)
+        controls.append(spearman(_cosines(table, tokens), scores))
+    return found | {"spearman": r, "interval": interval(r, len(pairs)), "random": float(np.mean(controls))}
+
+
+def _cosines(table: Tensor, tokens: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
+    first, second = (torch.stack([table[pair[side]].mean(dim=0) for pair in tokens]) for side in (0, 1))
+    return F.cosine_similarity(first, second, dim=1).numpy()
+
+
+def spearman(x: np.ndarray, y: np.ndarray) -> float:
+    """Spearman's rank correlation; ties have their mean rank. NaN if x or y is constant."""
+
+    def ranks(values: np.ndarray) -> np.ndarray:
+        _, number, counts = np.unique(values, return_inverse=True, return_counts=True)
+        mean_ranks: np.ndarray = np.cumsum(counts) - (counts - 1) / 2
+        return mean_ranks[number]
+
+    with np.errstate(all="ignore"):
+        return float(np.corrcoef(ranks(x), ranks(y))[0, 1])
+
+
+def interval(r: float, n: int) -> tuple[float, float]:
+    """The 95 % interval of Spearman's correlation r of n pairs, after Bonett and Wright."""
+    z, width = math.atanh(min(max(r, -1 + 1e-12), 1 - 1e-12)), 1.96 * math.sqrt((1 + r * r / 2) / (n - 3))
+    return math.tanh(z - width), math.tanh(z + width)

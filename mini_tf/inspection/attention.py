@@ -1,0 +1,97 @@
+"""Attention weights of every head on a text, and what each head does."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from mini_tf.inspection import HEADS, INPUT_OUTPUT, MODEL, HeadOptions, Output, TextViewSettings, View, option
+from mini_tf.inspection._attention_files import pack, to_json
+from mini_tf.inspection._attention_maps import AttentionRequest, Sample, analyze_checkpoints, analyze_texts
+from mini_tf.inspection._attention_pictures import pictures, pictures_of_steps, plot
+from mini_tf.inspection._checkpoints import run_and_step
+from mini_tf.inspection._heads import HeadSelection
+from mini_tf.inspection._targets import with_targets
+from mini_tf.recipe.text_input import refuse_non_utf8
+from mini_tf.system.errors import UsageFault
+from mini_tf.trained.opening import Trained
+
+PICTURES = {".png", ".svg"}
+
+
+class Settings(HeadOptions, TextViewSettings):
+    """Show the attention weights of all heads, and what each head does.
+
+    Prints the role of every head, measured on repeated random tokens, and the maps of the most structured ones; with -o
+    writes files only. FILE: a picture (.png, .svg), numbers (.json) or weight matrices (.safetensors).
+    Encoder-decoder: TEXT is the source; --query is a word of the target, or of the source with --kind encoder.self.
+    """
+
+    EXAMPLES = (
+        'minitf inspect-attention last "The file is closed." -o heads.png',
+        'minitf inspect-attention last "The file is closed." --layer 0 --describe',
+    )
+    FILES = (".png", ".svg", ".json", ".safetensors")
+
+    step: str | None = option(None, "--step", metavar="N|best|last|all", panel=MODEL, shown="best")
+    """Which checkpoint; all: every kept one."""
+    target: str | None = option(None, "--target", metavar="TEXT", panel=INPUT_OUTPUT, shown="its own translation")
+    """Target text (encoder-decoder)."""
+    mixers: str | None = option(None, "--kind", metavar="KIND", panel=HEADS)
+    """Only encoder.self, decoder.self or cross."""
+    words: bool = option(False, "--words")
+    """By words: weights to the tokens of a word are summed, from them averaged."""
+    query: str | None = option(None, "--query", metavar="WORD")
+    """Only the weights of this query: a word, or a token index from 0."""
+    describe: bool = option(False, "--describe")
+    """Print sentences instead of maps."""
+    full: bool = option(False, "--full")
+    """Include the weight matrices in JSON."""
+
+    @property
+    def opened_step(self) -> str | None:
+        return None if self.step == "all" else self.step
+
+    def check(self, output: Output) -> None:
+        for text, name in ((self.mixers, "--kind"), (self.query, "--query"), (self.target, "--target")):
+            refuse_non_utf8([text or ""], name)
+        if self.query == "":
+            raise UsageFault("--query is empty", hint="give a word of the text or a token index")
+        super().check(output)
+        if output.suffixes & PICTURES and (len(self.given_texts) > 1 or self.step == "all"):
+            raise UsageFault(
+                "a picture shows one text at one checkpoint", hint="give one TEXT and --step N, or -o FILE.json"
+            )
+        if self.full and not output.json and not output.suffixes & {".json", ".safetensors"}:
+            raise UsageFault("--full needs JSON output", hint="add --json or -o FILE.json")
+
+    def view(self, trained: Trained, output: Output) -> View:
+        """The pictures of each text are shown as soon as it is analyzed, of several checkpoints a table at the end."""
+        texts, selection = self.given_texts, HeadSelection(self.mixers, self.layers, self.heads)
+        by_table = self.step == "all" and not self.describe and self.query is None
+        samples, entries = list[Sample](), []
+        analyze = analyze_checkpoints if self.step == "all" else analyze_texts
+        pairs = with_targets(trained, texts, self.target)
+        for sample in analyze(trained, pairs, AttentionRequest(selection, self.words, self.query)):
+            if self.describe or not (output.files or by_table):
+                for picture in pictures(sample, len(texts) > 1, self.describe, selection != HeadSelection()):
+                    output.show(picture)
+            entries.append(to_json(sample, self.full, self.describe))
+            samples.append(sample if output.suffixes - {".json"} else sample.without_weights())
+        notes, difference = _notes(samples, len(texts)), max(sample.difference for sample in samples)
+        for note in notes:
+            output.say(f"note: {note}")
+        output.detail(f"largest difference of logits, explicit against fused attention: {difference:.1e}")
+        return View(
+            {"samples": entries, "notes": notes, "difference": difference},
+            list(pictures_of_steps(samples, texts)) if by_table else (),
+            figure=plot(samples[0], run_and_step(trained.folder, self.step)) if output.suffixes & PICTURES else None,
+            labels=[unit for text in samples[0].texts.all for unit in text.units],
+            files={"safetensors": partial(pack, samples, trained, self.step)},
+        )
+
+
+def _notes(samples: Sequence[Sample], n_texts: int) -> list[str]:
+    """Notes on the texts, each once; the samples of the texts alternate."""
+    notes = [(number, note) for number, sample in enumerate(samples) for note in sample.notes]
+    return list(
+        dict.fromkeys(f"text {1 + number % n_texts}: {note}" if n_texts > 1 else note for number, note in notes)
+    )

@@ -1,1 +1,0 @@
-"""Attention maps of the heads on a text."""

@@ -1,1 +1,0 @@
-"""Word vectors: the rows of the token embedding, without a sentence."""
