@@ -14,12 +14,7 @@ from mini_tf.cli.generate.prompt_lines import default_lookahead
 from mini_tf.cli.terminal.class_options import THRESHOLD, TOP, class_options
 from mini_tf.cli.terminal.console import Console, command, to_json
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, INPUT_OUTPUT, NPROC, PREDICTED_GATES, RUN, STEP
-<<<<<<< HEAD
 from mini_tf.cli.terminal.processes import group_of, in_order, launched, refuse_stdin, several
-from mini_tf.cli.terminal.text_input import one_source, read_lines, refuse_non_utf8
-=======
-from mini_tf.cli.terminal.processes import group_of, in_order, launched, refuse_stdin
->>>>>>> 347c7f22 (Views are kinds: the command of a view is made from its settings)
 from mini_tf.recipe.metrics import Gate, failures
 from mini_tf.recipe.text_input import one_source, read_lines, refuse_non_utf8
 from mini_tf.system.errors import DataFault, GateMissed, UsageFault, batches_of
