@@ -16,12 +16,13 @@ from safetensors.torch import load_file, save_file
 
 from mini_tf.data.examples import Labels
 from mini_tf.hf import proof
-from mini_tf.hf.config_json import NO_EFFECT, special_token
+from mini_tf.hf.config_json import NO_EFFECT
 from mini_tf.hf.families import Config, their_word
 from mini_tf.hf.families._architectures import ACTIVATIONS
 from mini_tf.hf.families._architectures import WORDS as SIDES_WORDS
 from mini_tf.hf.families.t5 import WORDS as T5_WORDS
 from mini_tf.hf.model_folder import ForeignModel, open_foreign
+from mini_tf.hf.tokenizer_config import special_token
 from mini_tf.recipe.kinds import kinds_of
 from mini_tf.system.errors import RunFault
 

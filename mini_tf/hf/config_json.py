@@ -2,20 +2,13 @@
 
 import json
 import re
-from collections.abc import Container, Mapping
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from mini_tf.data.tokenization import tokenizer_files
-from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe.values import show
-from mini_tf.system import strict_json
-from mini_tf.system.errors import DataFault, RunFault
-from mini_tf.system.limits import limits
-from mini_tf.system.safe_files import read_plain, read_small_file
+from mini_tf.system.errors import RunFault
 
 Meaning = TypeVar("Meaning")
 LARGEST, MOST_FAULTS = 2**24, 20
@@ -55,7 +48,7 @@ class Config:
 
     def refuse(self, key: str, must: str) -> None:
         """The value of `key` must be something else."""
-        self._refused[f"{self.where}: {self._path}{key[:80]} is {_shown(self.values.get(key))}; {must}"] = None
+        self._refused[f"{self.where}: {self._path}{key[:80]} is {shown(self.values.get(key))}; {must}"] = None
 
     @property
     def faults(self) -> list[str]:
@@ -69,7 +62,7 @@ class Config:
             if not self.has(name):
                 continue
             if self.has(first) and self.values[name] != self.values[first]:
-                self.refuse(name, f"it is another name of {first}, which is {_shown(self.values[first])}")
+                self.refuse(name, f"it is another name of {first}, which is {shown(self.values[first])}")
             self.values = {**self.values, first: self.values[name]}
 
     def refuse_unread(self, without_effect: str, *absent: Any) -> None:
@@ -181,7 +174,7 @@ def no_such_model(error: ValidationError, where: str, *path: str) -> RunFault:
     return RunFault(faults[0], where=[where], faults=faults)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value in a message: of a list or object its JSON."""
     if not isinstance(value, list | Mapping):
         return show(value)
@@ -190,114 +183,3 @@ def _shown(value: Any) -> str:
     except RecursionError:
         return show(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-FORCED_BOS = "forced_bos_token_id"
-GENERATION: Mapping[str, tuple[Any, ...]] = {
-    **{key: (1,) for key in ("num_beams", "temperature", "top_p", "typical_p", "repetition_penalty", "length_penalty")},
-    **{key: (0,) for key in ("min_length", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size")},
-    **{"max_length": (20,), "top_k": (50,), "do_sample": (False,), "early_stopping": (False,), "prefix": ("",)},
-    **{key: ([],) for key in ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "forced_decoder_ids")},
-    **{key: () for key in ("max_new_tokens", "min_new_tokens", FORCED_BOS)},
-}
-"""Settings of text generation, each with the values that are the default."""
-
-
-def generation_note(folder: Path, config: Config, imported: Container[str] = ()) -> str | None:
-    """A note on the settings of generation of generation_config.json, else config.json, that are not `imported`."""
-    values = dict(config.values)
-    with suppress(OSError, ValueError, TypeError):
-        values |= strict_json.parse(read_small_file(folder / "generation_config.json").decode())
-    left_out = {key: defaults for key, defaults in GENERATION.items() if key not in imported}
-    given = {key: values.get(key) for key, defaults in left_out.items() if values.get(key) not in (None, *defaults)}
-    if not given:
-        return None
-    listed = ", ".join(f"{key} {_shown(value)}" for key, value in given.items())
-    return f"left out: settings of generation, {listed}"
-
-
-def special_token(folder: Path, name: str, config: Config) -> str | None:
-    """The text of a special token, such as bos_token: by tokenizer_config.json, by its id in config.json, or usual.
-
-    None if the files do not tell; damaged files are reported where they are needed.
-    """
-    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-        given = strict_json.parse(read_small_file(folder / "tokenizer_config.json").decode())[name]
-        token = given["content"] if isinstance(given, Mapping) else given
-        if isinstance(token, str) and token:
-            return token
-    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-        content = strict_json.parse(read_plain(folder / "tokenizer.json", limits().tokenizer_bytes).decode())
-        named = {token["id"]: str(token["content"]) for token in content["added_tokens"] if token["special"]}
-        if (id := config.get(f"{name}_id")) is not None:
-            return named.get(id)
-        return next((usual for usual in USUAL.get(name, ()) if usual in named.values()), None)
-    with suppress(OSError, ValueError):
-        lines = read_plain(folder / "vocab.txt", limits().tokenizer_bytes).decode("utf-8-sig").splitlines()
-        return next((usual for usual in USUAL.get(name, ()) if usual in lines), None)
-    with suppress(DataFault):
-        names = {id: token for token, id in Tokenizer.load(folder).special_tokens.items()}
-        id = config.get(f"{name}_id")
-        return names.get(id) if isinstance(id, int) else None
-    return None
-
-
-def begin_token(path: Path, config: Config) -> str | None:
-    """The special token that a decoder's tokenizer without a template puts before a text; None: there is none.
-
-    path: of the tokenizer, a folder or a file in it. Only older files have `add_bos_token` in place of a template.
-    """
-    folder, file = (path, tokenizer_files.find_tokenizer_file(path)) if path.is_dir() else (path.parent, path)
-    if file is None or file.name == "tokenizer.json":
-        return None
-    with suppress(OSError, ValueError):
-        given = strict_json.parse(read_small_file(folder / "tokenizer_config.json").decode())
-        if isinstance(given, Mapping) and isinstance(given.get("add_bos_token"), bool):
-            return special_token(folder, "bos_token", config) if given["add_bos_token"] else None
-    return special_token(folder, "bos_token", config) if file.suffix == ".model" else None  # Llama's
-
-
-def end_ids(folder: Path, config: Config) -> list[int]:
-    """The ids that end a text: `eos_token_id` of generation_config.json, else of config.json; a number or a list."""
-    return _ids(folder, config, "eos_token_id", "an id from 0 to {}, or a list of them")
-
-
-def forced_bos(folder: Path, config: Config) -> int | None:
-    """The id of the first token of every target, if there is one: of generation_config.json, else of config.json."""
-    ids = _ids(folder, config, FORCED_BOS, "an id from 0 to {}", most=1)
-    return ids[0] if ids else None
-
-
-def _ids(folder: Path, config: Config, key: str, what: str, most: int | None = None) -> list[int]:
-    path = folder / "generation_config.json"
-    generation = config.beside(_object(path) if path.is_file() else {}, str(path))
-    keys = generation if generation.has(key) else config
-    value, size = keys.get(key), config.integer("vocab_size")
-    ids = [] if value is None else value if isinstance(value, list) and most is None else [value]
-    if all(type(id) is int and 0 <= id < size for id in ids):
-        return list(dict.fromkeys(ids))
-    keys.refuse(key, f"it must be {what.format(size - 1)}")
-    return []
-
-
-def pad_token(folder: Path, config: Config) -> str | None:
-    """The special token that config.json names as padding; None if there is none, or it has one of the usual names."""
-    with suppress(DataFault):
-        tokenizer, id = Tokenizer.load(folder), config.get("pad_token_id")
-        names = {id: token for token, id in tokenizer.special_tokens.items()}
-        return names.get(id) if isinstance(id, int) and id != tokenizer.vocabulary.pad else None
-    return None
-
-
-def _object(path: Path) -> Mapping[str, Any]:
-    """The content of a JSON file. RunFault if it is no object."""
-    try:
-        content = strict_json.parse(read_small_file(path).decode())
-    except (OSError, ValueError) as error:
-        raise RunFault(f"{path}: not JSON: {error}", where=[str(path)]) from error
-    if not isinstance(content, Mapping):
-        raise RunFault(f"{path}: not a JSON object", where=[str(path)])
-    return content
-
-
-USUAL = {"cls_token": ("[CLS]",)}

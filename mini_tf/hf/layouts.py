@@ -1,7 +1,7 @@
 """How the tensors of a model are named and laid out in a family's files: tables that are read in both directions."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -31,68 +31,52 @@ class Layout:
         return [ours] if len(self.theirs) == 1 else list(ours.split(list(sizes)))
 
 
-class Transposed(Layout):
+class Changed(Layout):
+    """One module whose tensors are stored changed. read: theirs to ours; write: ours to theirs."""
+
+    def __init__(self, theirs: str, read: Callable[[Tensor], Tensor], write: Callable[[Tensor], Tensor]) -> None:
+        super().__init__(theirs)
+        self._read, self._write = read, write
+
+    def read(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
+        return self._read(parts[0])
+
+    def write(self, ours: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        return [self._write(ours)]
+
+
+def transposed(theirs: str) -> Layout:
     """A matrix is stored (inputs, outputs), as in GPT-2's Conv1D; a vector as it is."""
-
-    def read(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
-        return parts[0].t().contiguous()
-
-    def write(self, ours: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-        return [ours.t().contiguous()]
+    return Changed(theirs, lambda stored: stored.t().contiguous(), lambda ours: ours.t().contiguous())
 
 
-class Shifted(Layout):
+def shifted(theirs: str, n: int) -> Layout:
     """A table whose first `n` rows are not used; they are written as 0."""
-
-    def __init__(self, theirs: str, n: int) -> None:
-        super().__init__(theirs)
-        self.n = n
-
-    def read(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
-        return parts[0][self.n :].contiguous()
-
-    def write(self, ours: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-        return [torch.cat([ours.new_zeros(self.n, *ours.shape[1:]), ours])]
+    return Changed(
+        theirs,
+        lambda stored: stored[n:].contiguous(),
+        lambda ours: torch.cat([ours.new_zeros(n, *ours.shape[1:]), ours]),
+    )
 
 
-class Scaled(Layout):
+def scaled(theirs: str, factor: float) -> Layout:
     """Ours is `factor` times theirs."""
-
-    def __init__(self, theirs: str, factor: float) -> None:
-        super().__init__(theirs)
-        self.factor = factor
-
-    def read(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
-        return parts[0] * self.factor
-
-    def write(self, ours: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-        return [ours / self.factor]
+    return Changed(theirs, lambda stored: stored * factor, lambda ours: ours / factor)
 
 
-class AsRow(Layout):
+def as_row(theirs: str) -> Layout:
     """A vector (N,) is stored as (1, N)."""
-
-    def read(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
-        return parts[0][0]
-
-    def write(self, ours: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-        return [ours[None]]
+    return Changed(theirs, lambda stored: stored[0], lambda ours: ours[None])
 
 
-class ByHead(Layout):
+def by_head(theirs: str, n_heads: int) -> Layout:
     """The rows of each head's query, key and value stand together, as in GPT-NeoX."""
 
-    def __init__(self, theirs: str, n_heads: int) -> None:
-        super().__init__(theirs)
-        self.n_heads = n_heads
+    def exchange(rows: Tensor, *sizes: int) -> Tensor:
+        parts: Tensor = rows.unflatten(0, (*sizes, -1))
+        return parts.transpose(0, 1).flatten(0, 2)
 
-    def read(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
-        by_head: Tensor = parts[0].unflatten(0, (self.n_heads, 3, -1))
-        return by_head.transpose(0, 1).flatten(0, 2)
-
-    def write(self, ours: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-        by_part: Tensor = ours.unflatten(0, (3, self.n_heads, -1))
-        return [by_part.transpose(0, 1).flatten(0, 2)]
+    return Changed(theirs, lambda stored: exchange(stored, n_heads, 3), lambda ours: exchange(ours, 3, n_heads))
 
 
 class Twice(Layout):

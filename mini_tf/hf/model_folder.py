@@ -14,10 +14,11 @@ from torch import Tensor
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Roles
-from mini_tf.hf.config_json import FORCED_BOS, MOST_FAULTS, begin_token, generation_note, no_such_model
+from mini_tf.hf.config_json import MOST_FAULTS, no_such_model
 from mini_tf.hf.families import Config, Family, Head
 from mini_tf.hf.family_choice import CONFIG, family_of
 from mini_tf.hf.layouts import expected_shapes, pairs_of, read_tensors
+from mini_tf.hf.tokenizer_config import FORCED_BOS, begin_token, generation_note
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import SingleTokenizer

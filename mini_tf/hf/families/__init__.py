@@ -15,8 +15,9 @@ from pydantic import ValidationError
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.tokenizer_files import find_two
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.hf.config_json import NO_EFFECT, Config, end_ids, forced_bos, no_such_model, pad_token, special_token
+from mini_tf.hf.config_json import NO_EFFECT, Config, no_such_model
 from mini_tf.hf.layouts import Layer, Layout, Names, within
+from mini_tf.hf.tokenizer_config import end_ids, forced_bos, pad_token, special_token
 from mini_tf.recipe.kind_settings import ObjectiveSettings
 from mini_tf.recipe.kinds import Kind, settings_of
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from mini_tf.hf.families import Config, ConfigKey, Facts, Family, Head, Layout, value_of
-from mini_tf.hf.layouts import AsRow, Layer, Names, within
+from mini_tf.hf.layouts import Layer, Names, as_row, within
 from mini_tf.recipe.kinds import Kind
 
 Item = TypeVar("Item")
@@ -199,7 +199,7 @@ class EncoderDecoderFamily(Family):
             **within("stack", self.CROSS, self.LAYERS),
             **within("encoder", self.LAYER, ".encoder.layers"),
             "embedding.tokens": Layout(".shared" if model.shared_embeddings else ".decoder.embed_tokens"),
-            "head.linear.bias": AsRow("final_logits_bias"),
+            "head.linear.bias": as_row("final_logits_bias"),
         }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from mini_tf.hf.families import Head, Names
 from mini_tf.hf.families._architectures import EncoderDecoderFamily
-from mini_tf.hf.layouts import Shifted
+from mini_tf.hf.layouts import shifted
 
 OFFSET = 2
 """Rows of the tables of positions before that of the first token."""
@@ -25,6 +25,6 @@ class Settings(EncoderDecoderFamily):
     def names(self, model: Any, head: Head) -> Names:
         return {
             **super().names(model, head),
-            "embedding.position.table": Shifted(".decoder.embed_positions", OFFSET),
-            "source_embedding.position.table": Shifted(".encoder.embed_positions", OFFSET),
+            "embedding.position.table": shifted(".decoder.embed_positions", OFFSET),
+            "source_embedding.position.table": shifted(".encoder.embed_positions", OFFSET),
         }

@@ -7,7 +7,7 @@ from typing import Any
 
 from mini_tf.hf.families import ConfigKey, Head, Names
 from mini_tf.hf.families._architectures import ACTIVATIONS, DecoderFamily, decoder_heads
-from mini_tf.hf.layouts import Transposed
+from mini_tf.hf.layouts import transposed
 
 MATRICES = {
     "own.part.qkv": "attn.c_attn",
@@ -45,5 +45,5 @@ class Settings(DecoderFamily):
     COMPUTED = r"\.?h\.\d+\.attn\.(masked_)?bias"
 
     def names(self, model: Any, head: Head) -> Names:
-        matrices = {f"stack.layers.{{i}}.{ours}": Transposed(f".h.{{i}}.{name}") for ours, name in MATRICES.items()}
+        matrices = {f"stack.layers.{{i}}.{ours}": transposed(f".h.{{i}}.{name}") for ours, name in MATRICES.items()}
         return {**super().names(model, head), **matrices}

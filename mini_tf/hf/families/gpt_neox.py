@@ -15,7 +15,7 @@ from mini_tf.hf.families._architectures import (
     rotary_section,
     rotary_settings,
 )
-from mini_tf.hf.layouts import ByHead
+from mini_tf.hf.layouts import by_head
 
 
 class Settings(DecoderFamily):
@@ -69,5 +69,5 @@ class Settings(DecoderFamily):
         return {"rope_parameters": rotary_config(model.positions) | {"partial_rotary_factor": share}}
 
     def names(self, model: Any, head: Head) -> Names:
-        qkv = ByHead(".layers.{i}.attention.query_key_value", model.n_heads)
+        qkv = by_head(".layers.{i}.attention.query_key_value", model.n_heads)
         return {**super().names(model, head), "stack.layers.{i}.own.part.qkv": qkv}

@@ -7,7 +7,7 @@ from typing import Any
 
 from mini_tf.hf.families import Config, Facts, Head, Layout, Names
 from mini_tf.hf.families._architectures import IDS, POOLER, UNUSED_HEAD, EncoderFamily, encoder_heads
-from mini_tf.hf.layouts import Shifted, Twice
+from mini_tf.hf.layouts import Twice, shifted
 
 PAD = 1
 """Id of the padding token; the position of the first token is the row after it."""
@@ -35,7 +35,7 @@ class Settings(EncoderFamily):
         return written | {"max_position_embeddings": length, "pad_token_id": facts.vocabulary.pad}
 
     def names(self, model: Any, head: Head) -> Names:
-        table = Shifted(".embeddings.position_embeddings", PAD + 1)
+        table = shifted(".embeddings.position_embeddings", PAD + 1)
         tied, own = Layout("lm_head.bias"), Twice("lm_head.decoder.bias", "lm_head.bias")
         bias = {"head.linear.bias": tied if model.tied else own} if head.masked else {}
         return {**super().names(model, head), "embedding.position.table": table, **bias}

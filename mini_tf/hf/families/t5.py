@@ -8,7 +8,7 @@ Source: Raffel et al. 2020, arXiv:1910.10683, and transformers' T5ForConditional
 from typing import Any
 
 from mini_tf.hf.families import Config, ConfigKey, Facts, Family, Head, Layout, Names, value_of
-from mini_tf.hf.layouts import Layer, Scaled, within
+from mini_tf.hf.layouts import Layer, scaled, within
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS
 
 WORDS = {
@@ -107,7 +107,7 @@ class Settings(Family):
             "embedding.position.table": Layout(f"decoder.{BIAS}"),
             "source_embedding.position.table": Layout(f"encoder.{BIAS}"),
             "encoder.norm": Layout("encoder.final_layer_norm"),
-            "stack.norm": Scaled("decoder.final_layer_norm", factor)
+            "stack.norm": scaled("decoder.final_layer_norm", factor)
             if model.tied
             else Layout("decoder.final_layer_norm"),
         }

@@ -1,0 +1,209 @@
+"""What a folder says of its special tokens and of the frame of its texts: read at import, written at export.
+
+tokenizer.json itself is read by `data.tokenization`. Beside it stand tokenizer_config.json and generation_config.json,
+and older files leave more to the ids of config.json and to usual names.
+"""
+
+import json
+from collections.abc import Container, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenization.tokenizer_files import find_tokenizer_file
+from mini_tf.hf.config_json import Config, shown
+from mini_tf.run import manifest
+from mini_tf.system import strict_json
+from mini_tf.system.errors import DataFault, RunFault
+from mini_tf.system.limits import limits
+from mini_tf.system.safe_files import read_plain, read_small_file
+from mini_tf.system.strict_json import show_json
+from mini_tf.trained.framing import text_affixes
+from mini_tf.trained.opening import LoadedModel
+
+SETTINGS, GENERATION = "tokenizer_config.json", "generation_config.json"
+USUAL = {"cls_token": ("[CLS]",)}
+FORCED_BOS = "forced_bos_token_id"
+DEFAULTS: Mapping[str, tuple[Any, ...]] = {
+    **{key: (1,) for key in ("num_beams", "temperature", "top_p", "typical_p", "repetition_penalty", "length_penalty")},
+    **{key: (0,) for key in ("min_length", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size")},
+    **{"max_length": (20,), "top_k": (50,), "do_sample": (False,), "early_stopping": (False,), "prefix": ("",)},
+    **{key: ([],) for key in ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "forced_decoder_ids")},
+    **{key: () for key in ("max_new_tokens", "min_new_tokens", FORCED_BOS)},
+}
+"""Settings of text generation, each with the values that are the default."""
+
+
+def _values(path: Path) -> Mapping[str, Any]:
+    """The keys of a JSON file; none if it is missing or damaged, which is reported where it is needed."""
+    with suppress(OSError, ValueError):
+        content = strict_json.parse(read_small_file(path).decode())
+        return content if isinstance(content, Mapping) else {}
+    return {}
+
+
+def generation_note(folder: Path, config: Config, imported: Container[str] = ()) -> str | None:
+    """A note on the settings of generation of generation_config.json, else config.json, that are not `imported`."""
+    values = {**config.values, **_values(folder / GENERATION)}
+    left_out = {key: defaults for key, defaults in DEFAULTS.items() if key not in imported}
+    given = {key: values.get(key) for key, defaults in left_out.items() if values.get(key) not in (None, *defaults)}
+    if not given:
+        return None
+    listed = ", ".join(f"{key} {shown(value)}" for key, value in given.items())
+    return f"left out: settings of generation, {listed}"
+
+
+def special_token(folder: Path, name: str, config: Config) -> str | None:
+    """The text of a special token, such as bos_token: by tokenizer_config.json, by its id in config.json, or usual.
+
+    None if the files do not tell; damaged files are reported where they are needed.
+    """
+    given = _values(folder / SETTINGS).get(name)
+    token = given.get("content") if isinstance(given, Mapping) else given
+    if isinstance(token, str) and token:
+        return token
+    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        content = strict_json.parse(read_plain(folder / "tokenizer.json", limits().tokenizer_bytes).decode())
+        named = {token["id"]: str(token["content"]) for token in content["added_tokens"] if token["special"]}
+        if (id := config.get(f"{name}_id")) is not None:
+            return named.get(id)
+        return next((usual for usual in USUAL.get(name, ()) if usual in named.values()), None)
+    with suppress(OSError, ValueError):
+        lines = read_plain(folder / "vocab.txt", limits().tokenizer_bytes).decode("utf-8-sig").splitlines()
+        return next((usual for usual in USUAL.get(name, ()) if usual in lines), None)
+    with suppress(DataFault):
+        return _named(Tokenizer.load(folder), config.get(f"{name}_id"))
+    return None
+
+
+def _named(tokenizer: Tokenizer, id: Any) -> str | None:
+    """The special token of an id."""
+    names = {id: token for token, id in tokenizer.special_tokens.items()}
+    return names.get(id) if isinstance(id, int) else None
+
+
+def begin_token(path: Path, config: Config) -> str | None:
+    """The special token that a decoder's tokenizer without a template puts before a text; None: there is none.
+
+    path: of the tokenizer, a folder or a file in it. Only older files have `add_bos_token` in place of a template.
+    """
+    folder, file = (path, find_tokenizer_file(path)) if path.is_dir() else (path.parent, path)
+    if file is None or file.name == "tokenizer.json":
+        return None
+    adds = _values(folder / SETTINGS).get("add_bos_token")
+    if not isinstance(adds, bool):
+        adds = file.suffix == ".model"  # Llama's
+    return special_token(folder, "bos_token", config) if adds else None
+
+
+def pad_token(folder: Path, config: Config) -> str | None:
+    """The special token that config.json names as padding; None if there is none, or it has one of the usual names."""
+    with suppress(DataFault):
+        tokenizer, id = Tokenizer.load(folder), config.get("pad_token_id")
+        return _named(tokenizer, id) if id != tokenizer.vocabulary.pad else None
+    return None
+
+
+def end_ids(folder: Path, config: Config) -> list[int]:
+    """The ids that end a text: `eos_token_id` of generation_config.json, else of config.json; a number or a list."""
+    return _ids(folder, config, "eos_token_id", "an id from 0 to {}, or a list of them")
+
+
+def forced_bos(folder: Path, config: Config) -> int | None:
+    """The id of the first token of every target, if there is one: of generation_config.json, else of config.json."""
+    ids = _ids(folder, config, FORCED_BOS, "an id from 0 to {}", most=1)
+    return ids[0] if ids else None
+
+
+def _ids(folder: Path, config: Config, key: str, what: str, most: int | None = None) -> list[int]:
+    path = folder / GENERATION
+    generation = config.beside(_object(path) if path.is_file() else {}, str(path))
+    keys = generation if generation.has(key) else config
+    value, size = keys.get(key), config.integer("vocab_size")
+    ids = [] if value is None else value if isinstance(value, list) and most is None else [value]
+    if all(type(id) is int and 0 <= id < size for id in ids):
+        return list(dict.fromkeys(ids))
+    keys.refuse(key, f"it must be {what.format(size - 1)}")
+    return []
+
+
+def _object(path: Path) -> Mapping[str, Any]:
+    """The content of a JSON file. RunFault if it is no object."""
+    try:
+        content = strict_json.parse(read_small_file(path).decode())
+    except (OSError, ValueError) as error:
+        raise RunFault(f"{path}: not JSON: {error}", where=[str(path)]) from error
+    if not isinstance(content, Mapping):
+        raise RunFault(f"{path}: not a JSON object", where=[str(path)])
+    return content
+
+
+def tokenizer_files(loaded: LoadedModel) -> dict[str, bytes]:
+    """tokenizer.json and tokenizer_config.json of the texts that the model reads: of an encoder-decoder, the sources.
+
+    A model that was imported and not trained keeps the template and the mask that its tokenizer came with.
+    """
+    tokenizer, model = loaded.source_tokenizer, loaded.recipe.model
+    vocabulary, content = tokenizer.vocabulary, json.loads(tokenizer.to_json())
+    names = {id: name for name, id in tokenizer.special_tokens.items()}
+    separator = None if vocabulary.separator is None else names[vocabulary.separator]
+    begin = None if vocabulary.begin_id is None else names[vocabulary.begin_id]
+    was_trained = manifest.read(loaded.folder).step > 0
+    if was_trained or not content["post_processor"]:
+        content["post_processor"] = _template(loaded, names, content["post_processor"])
+    if was_trained and tokenizer.mask_takes_space:
+        marks = {vocabulary.mask, *vocabulary.sentinels}
+        content["added_tokens"] = [
+            token | {"lstrip": True} if token["id"] in marks else token for token in content["added_tokens"]
+        ]
+    end = next((names[id] for id in vocabulary.ends if id in names), separator)
+    tokens = {
+        "bos_token": vocabulary.bos_id,
+        "eos_token": end,
+        "unk_token": vocabulary.unk,
+        "pad_token": vocabulary.pad,
+    }
+    tokens |= {} if model.causal and not model.SOURCE else {"mask_token": vocabulary.mask}
+    tokens |= {} if model.causal else {"cls_token": begin, "sep_token": separator}
+    named = {
+        key: names[token] if isinstance(token, int) else token for key, token in tokens.items() if token is not None
+    }
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": loaded.model.context,
+        "clean_up_tokenization_spaces": False,
+    }
+    if model.causal and not model.SOURCE and "tokens" in loaded.recipe.objective.predicts:
+        settings["padding_side"] = "left"  # a text is continued at its last token
+    if loaded.model.n_types > 1:
+        settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    return {
+        "tokenizer.json": json.dumps(content, indent=1, ensure_ascii=False).encode(),
+        "tokenizer_config.json": show_json(settings | named).encode(),
+    }
+
+
+def _template(loaded: LoadedModel, names: dict[int, str], processor: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A post-processor that frames one text, or two with a separator between them, as the pipeline of the run does.
+
+    given: the post-processor of the tokenizer, of which only what changes no ids is kept: GPT-2's trimming of offsets.
+    """
+    before, behind = (list(map(names.__getitem__, ids)) for ids in text_affixes(loaded))
+    separator = loaded.source_tokenizer.vocabulary.separator
+    between = [] if separator is None else [names[separator]]
+    used = sorted({*before, *behind, *between})
+
+    def special(tokens: list[str], type_id: int = 0) -> list[dict[str, Any]]:
+        return [{"SpecialToken": {"id": name, "type_id": type_id}} for name in tokens]
+
+    first, second = ({"Sequence": {"id": name, "type_id": type_id}} for type_id, name in enumerate("AB"))
+    ids = loaded.source_tokenizer.special_tokens
+    template = {
+        "type": "TemplateProcessing",
+        "single": [*special(before), first, *special(behind)],
+        "pair": [*special(before), first, *special(between), second, *special(behind, 1)],
+        "special_tokens": {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in used},
+    }
+    trims = processor is not None and processor["type"] == "ByteLevel"
+    return {"type": "Sequence", "processors": [processor, template]} if trims else template
