@@ -9,7 +9,7 @@ import torch
 from torch_flops import torch_flops
 
 from mini_tf.data.batch import Batch
-from mini_tf.inspection.model import forward_flops as inspected_flops
+from mini_tf.inspection._modules import forward_flops as inspected_flops
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens

@@ -14,8 +14,8 @@ from test_faults_numerics import EARLY, LATE, early, late, parts_of, told  # noq
 from torch import Tensor, nn
 from toys import causal_mixers
 
-from mini_tf.inspection._replay import replay_step
 from mini_tf.jobs.parts import training_of
+from mini_tf.jobs.replay import replay_step
 from mini_tf.recipe.kinds import listing
 from mini_tf.run.tensors import Serialized, read
 from mini_tf.training.loop import Progress

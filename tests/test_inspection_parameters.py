@@ -6,7 +6,7 @@ import pytest
 from test_models import CASES, CONTEXT, V, model_of, usable
 from torch import nn
 
-from mini_tf.inspection.model import forward_flops, memory_of, merge_layers, module_parameters
+from mini_tf.inspection._modules import forward_flops, memory_of, merge_layers, module_parameters
 from mini_tf.optimizers import adamw, muon
 from mini_tf.recipe.kinds import listing
 from mini_tf.training import optimizer

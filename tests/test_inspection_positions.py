@@ -6,7 +6,8 @@ import pytest
 import torch
 from test_models import CONTEXT, model_of, some_ids
 
-from mini_tf.inspection.positions import MAX_MAP, PositionAnalysis, analyze_positions, encoding_of, never_trained
+from mini_tf.inspection._modules import MAX_MAP, PositionAnalysis, analyze_positions, encoding_of
+from mini_tf.inspection.positions import never_trained
 from mini_tf.nn.model import Model
 from mini_tf.nn.positional_encoding import sinusoids
 from mini_tf.nn.tokens import Tokens

@@ -6,12 +6,14 @@ Rows are queries. Every mean is over the rows with at least two visible keys; wi
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from mini_tf.inspection._capture import Capture, CapturedAttention
 from mini_tf.nn.model_stack import ModelStack
 from mini_tf.system.errors import UsageFault
 
@@ -101,6 +103,8 @@ NO_ROLE = "·"
 _PARTIAL_ROLES = ("first", "induction", "same")
 """Roles that apply to some rows only."""
 ROW_SUM_TOLERANCE = 1e-4
+SATURATED = 0.99
+"""A row whose largest weight is above this has almost no gradient."""
 
 Measures = dict[str, float | int | None]
 """By name, in the order of `measure`; None if no row counts."""
@@ -175,3 +179,74 @@ def _mean(values: Tensor, rows: Tensor) -> list[float | None]:
     """Mean of (H, L) over the selected rows, by head; None without rows or with a NaN."""
     means = values[:, rows].mean(dim=1)
     return [None if torch.isnan(mean) else float(mean) for mean in means]
+
+
+@dataclass(frozen=True)
+class SoftmaxStatistics:
+    """One head, over the `rows` with two or more visible keys; NaN if there are none.
+
+    Means over the rows: entropy in nats; normalised by ln(visible keys); largest weight; gradient: sum p(1 - p).
+    saturated: share of rows whose largest weight is above SATURATED. logit_range: largest difference of two attention
+    scores in a row; a lower bound if `underflow`, that is if a weight underflowed to 0. Entropies are of weights scaled
+    to sum 1, NaN if a weight is negative or a row sums to 0.
+    """
+
+    kind: str
+    layer: int
+    head: int
+    rows: int
+    entropy: float
+    normalised: float
+    largest: float
+    saturated: float
+    gradient: float
+    logit_range: float
+    underflow: bool
+
+
+def softmax_statistics(captures: Iterable[Capture]) -> list[SoftmaxStatistics]:
+    """Statistics of every head of a model over the rows of all captures."""
+    by_layer: dict[tuple[str, int], list[dict[str, Tensor]]] = {}
+    for one in captures:
+        for captured in one.attention:
+            by_layer.setdefault((captured.kind, captured.layer), []).append(_measure_rows(captured))
+    statistics = []
+    for (kind, layer), measured in by_layer.items():
+        rows = {name: torch.cat([one[name] for one in measured], dim=1) for name in measured[0]}
+        statistics += [_summarize(kind, layer, head, rows) for head in range(len(rows["entropy"]))]
+    return statistics
+
+
+def _measure_rows(captured: CapturedAttention) -> dict[str, Tensor]:
+    """Statistics (H, rows) of the rows of a layer with two or more visible keys."""
+    weights, mask = captured.weights.cpu().double(), captured.mask.cpu()
+    lead = torch.ones_like(
+        weights[:, 0, :, : captured.lead], dtype=torch.bool
+    )  # columns of no token are always visible
+    visible = torch.cat([lead, mask.expand(len(weights), -1, -1)], dim=-1)[:, None]  # (B, 1, L, lead + M)
+    n_visible = visible.sum(dim=-1)
+    p = torch.where(visible, weights, 0.0)
+    entropy = torch.special.entr(normalize(p)).sum(dim=-1)
+    scores = p.log()  # up to a constant; -inf where p underflowed to 0
+    lowest = torch.where(p > 0, scores, torch.inf).amin(dim=-1)
+    columns = {
+        "entropy": entropy,
+        "normalised": entropy / n_visible.double().log(),
+        "largest": p.amax(dim=-1),
+        "gradient": (p * (1 - p)).sum(dim=-1),
+        "logit_range": scores.amax(dim=-1) - lowest,
+        "underflow": (visible & (p == 0)).any(dim=-1),
+    }
+    several = n_visible[:, 0] > 1  # (B, L)
+    return {name: column.transpose(0, 1)[:, several] for name, column in columns.items()}  # (B, H, L) -> (H, rows)
+
+
+def _summarize(kind: str, layer: int, head: int, rows: dict[str, Tensor]) -> SoftmaxStatistics:
+    own = {name: column[head] for name, column in rows.items()}
+    own["saturated"] = (own["largest"] > SATURATED).double()
+    means = {name: own[name].mean().item() for name in ("entropy", "normalised", "largest", "saturated", "gradient")}
+    n = len(own["entropy"])
+    logit_range = own["logit_range"].amax().item() if n else nan
+    return SoftmaxStatistics(
+        kind, layer, head, n, **means, logit_range=logit_range, underflow=bool(own["underflow"].any())
+    )

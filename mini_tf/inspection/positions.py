@@ -5,135 +5,30 @@ biases give curves over distance.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float
 from rich.text import Text
-from torch import Tensor, nn
+from torch import Tensor
 
 from mini_tf.drawing.panel import Curves, Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import curves, heat_map, sentence
 from mini_tf.inspection import ModelViewSettings, Output, Picture, StackOption, View, option
 from mini_tf.inspection._checkpoints import kept_steps, run_and_step
 from mini_tf.inspection._heads import select_stack, stack_name
-from mini_tf.nn.layers.embedding import Embedding
-from mini_tf.nn.model import Model
+from mini_tf.inspection._modules import EncodingOf, PositionAnalysis, PositionVectors, analyze_positions, encoding_of
 from mini_tf.nn.model_stack import ModelStack
-from mini_tf.nn.positional_encoding import PositionalEncoding
-from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.run import loading, tensors
 from mini_tf.run.checkpoint import OPTIMIZER
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 from mini_tf.training.divergence import ranges
 
-MAX_MAP = 64
-"""Maximum number of positions in the map; of more, evenly spaced ones are shown."""
-MAX_KERNEL = 1024
-"""Maximum number of positions in the kernel, from the first on."""
 NO_CURVE = "so there is no curve over distance; `minitf inspect attention` shows the attention weights of a text"
 COSINE_SCALE = Scale(-1.0, 1.0, diverging=True, label="cosine similarity")
-
-
-@dataclass(frozen=True, eq=False)
-class PositionVectors:
-    """`n_positions` position vectors: all rows of a learned table, else those of the context. table: its name, or None.
-
-    similarity: cosine similarity of the vectors at `positions`, evenly spaced. kernel: softmax_j(p_i.p_j / sqrt(d))
-    over the positions of the context, as mean per distance |i - j|.
-    """
-
-    n_positions: int
-    positions: list[int]
-    similarity: Float[Tensor, "n n"]
-    kernel: list[float]
-    table: str | None
-
-
-@dataclass(frozen=True)
-class RotaryKernel:
-    """kernel[d]: mean of cos(d * theta) over the frequencies theta: the attention score of equal vectors at distance d.
-
-    The vectors have norm 1, spread evenly over the frequencies. wavelengths: of each frequency, in tokens.
-    """
-
-    kernel: list[float]
-    wavelengths: list[float]
-
-
-@dataclass(frozen=True, eq=False)
-class PositionAnalysis:
-    """biases: attention bias of each head by distance, if it depends only on distance. All may be empty."""
-
-    context: int
-    vectors: PositionVectors | None = None
-    rotary: RotaryKernel | None = None
-    biases: list[list[float]] = field(default_factory=list)
-
-
-@runtime_checkable
-class HasFrequencies(Protocol):
-    """A rotary encoding; frequencies: rotation of each pair of dimensions per token, in radians."""
-
-    def frequencies(self, device: torch.device) -> Tensor: ...
-
-
-class EncodingOf(NamedTuple):
-    """The positional encoding of a stack: its path in the model, and the width of what it is added to."""
-
-    path: str
-    width: int
-
-
-def encoding_of(model: Model, stack: ModelStack) -> EncodingOf | None:
-    """That of the `Embedding` of the stack's input or memory, or its input itself; None if it has none."""
-    modules = dict(model.named_modules())
-    for path in stack.embedding_paths():
-        found = modules.get(path)
-        if isinstance(found, Embedding):
-            return EncodingOf(f"{path}.position", found.tokens.embedding_dim)
-        if isinstance(found, PositionalEncoding):  # output queries that are a function of the position
-            return EncodingOf(path, model.d_model)
-    return None
-
-
-@torch.inference_mode()
-def analyze_positions(model: Model, encoding: EncodingOf) -> PositionAnalysis:
-    """Analyze a positional encoding up to the model's context."""
-    position, device = model.get_submodule(encoding.path), next(model.parameters()).device
-    assert isinstance(position, PositionalEncoding)
-    zero = next(model.parameters()).new_zeros(1, 1, encoding.width)
-    vectors = _vectors(encoding.path, position, model.context, zero) if "embed" in position.applies_to else None
-    rotary = None
-    if isinstance(position, HasFrequencies):
-        frequencies = position.frequencies(torch.device("cpu"))  # (d / 2,)
-        kernel = (torch.arange(model.context)[:, None] * frequencies).cos().mean(dim=1)
-        rotary = RotaryKernel(kernel.tolist(), (2 * torch.pi / frequencies).tolist())
-    distance_only = "bias" in position.applies_to and position.distance_only  # else it depends on queries and keys
-    biases = position.bias(torch.arange(model.context, device=device)[None]) if distance_only else None
-    return PositionAnalysis(
-        model.context, vectors, rotary, [] if biases is None else biases[0].cpu().double().add(0.0).tolist()
-    )  # no -0
-
-
-def _vectors(name: str, position: PositionalEncoding, context: int, zero: Float[Tensor, "1 1 D"]) -> PositionVectors:
-    tables = [(path, part) for path, part in position.named_modules() if isinstance(part, nn.Embedding)]
-    n_positions = max((part.num_embeddings for _, part in tables), default=context)
-    # The encoding of a zero embedding is the position vector, also if it is concatenated and projected.
-    p = position.embed(zero.repeat(1, n_positions, 1), TokenPositions(n_positions))[0].cpu().double()
-    step = -(-n_positions // MAX_MAP)
-    positions = list(range(0, n_positions, step))
-    units = F.normalize(p[positions], dim=-1)
-    first = p[: min(context, MAX_KERNEL)]
-    weights = (first @ first.T / first.shape[1] ** 0.5).softmax(dim=-1)
-    table = f"{name}.{tables[0][0]}.weight" if tables else None
-    kernel = [torch.cat([weights.diagonal(d), weights.diagonal(-d)]).mean().item() for d in range(len(weights))]
-    return PositionVectors(n_positions, positions, units @ units.T, kernel, table)
 
 
 def _untrained(folder: Path, step: str | None, analysis: PositionAnalysis) -> dict[str, Any]:

@@ -15,15 +15,14 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from mini_tf.inspection import positions, softmax
 from mini_tf.inspection._attention_maps import heads_of
 from mini_tf.inspection._capture import Capture, capture
-from mini_tf.inspection._heads import ROLES, HeadIndex
+from mini_tf.inspection._heads import ROLES, HeadIndex, softmax_statistics
 from mini_tf.inspection._memory_layers import memory_layers, recorded
+from mini_tf.inspection._modules import analyze_positions, encoding_of, forward_flops, memory_of, module_parameters
 from mini_tf.inspection._occurrences import Occurrence, Sentence, compare_occurrences
 from mini_tf.inspection._roles import repeated_tokens, role_of, scores_on
 from mini_tf.inspection._texts import ModelInput
-from mini_tf.inspection.model import forward_flops, memory_of, module_parameters
 from mini_tf.nn.layers.feed_forward import KeyValueMemories
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.model_stack import UNITS, ModelStack, SequenceKind
@@ -114,9 +113,9 @@ def flops_and_memory_match_the_model(settings: ModelSettings) -> None:
 def positions_of_every_embedding_are_finite(settings: ModelSettings) -> None:
     model = tiny_model(settings)
     for one in model.stacks():
-        if (where := positions.encoding_of(model, one)) is None:
+        if (where := encoding_of(model, one)) is None:
             continue
-        path, found, encoding = where.path, positions.analyze_positions(model, where), model.get_submodule(where.path)
+        path, found, encoding = where.path, analyze_positions(model, where), model.get_submodule(where.path)
         assert isinstance(encoding, PositionalEncoding), f"{path} must be a PositionalEncoding"
         kernels = {f"the bias of head {head}": bias for head, bias in enumerate(found.biases)}
         kernels |= {} if found.rotary is None else {"rotary": found.rotary.kernel}
@@ -150,7 +149,7 @@ def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
     for mixer in captured.attention:
         masked = mixer.weights[..., mixer.lead :].masked_select(~mixer.mask[:, None])
         assert not masked.any(), f"{mixer.kind} layer {mixer.layer}: weights must be 0 where the mask is False"
-    heads = softmax.softmax_statistics([captured])
+    heads = softmax_statistics([captured])
     expected_heads = sorted(
         (one.kind, one.layer, head) for one in captured.attention for head in range(one.weights.shape[1])
     )

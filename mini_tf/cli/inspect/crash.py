@@ -15,8 +15,8 @@ from mini_tf.system.errors import RunFault
 if TYPE_CHECKING:
     from mini_tf.data.datasets import TokenizedData
     from mini_tf.data.store import Tokenizers
-    from mini_tf.inspection._replay import CrashReport, ReplayResult
     from mini_tf.jobs.parts import Parts
+    from mini_tf.jobs.replay import CrashReport, ReplayResult
     from mini_tf.recipe.recipe import Recipe
     from mini_tf.run.diverged_step import DivergenceInfo
     from mini_tf.training.loop import Progress
@@ -45,7 +45,7 @@ def crash(
     """
     from mini_tf.data.store import Tokenizers
     from mini_tf.drawing.terminal import sentence
-    from mini_tf.inspection._replay import replay_step
+    from mini_tf.jobs.replay import replay_step
     from mini_tf.run import manifest
     from mini_tf.run.diverged_step import read_info
     from mini_tf.run.finding import find, state_of
