@@ -29,7 +29,7 @@ FLOORS: list[dict[str, str]] = [
     {"trained": "a model out of a run folder"},
     {
         "pipelines": "KINDS: inputs and outputs of a trained model",
-        "inspection": "views into a trained model",
+        "inspection": "KINDS: views of a trained model",
         "hf": "models of Hugging Face, in and out: families KINDS",
     },
     {"jobs": "from recipe to run, cost, proof of resume", "testing": "the contracts of all kinds as functions"},
