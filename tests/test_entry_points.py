@@ -258,7 +258,7 @@ from functools import partial
 import torch
 
 from mini_tf.drawing.terminal import line
-from mini_tf.inspection import Output, View, ViewSettings, option
+from mini_tf.inspection import ViewOutput, View, ViewSettings, option
 
 
 class Settings(ViewSettings):
@@ -269,7 +269,7 @@ class Settings(ViewSettings):
     source: str = option("last", "--run", metavar="RUN")
     \"\"\"A run.\"\"\"
 
-    def view(self, subject: None, output: Output) -> View:
+    def view(self, subject: None, output: ViewOutput) -> View:
         mean = float(torch.ones(2).mean())
         return View({"mean": mean}, [partial(line, f"means of {self.source}: {mean}")])
 """

@@ -77,7 +77,7 @@ def test_the_view_of_the_page_is_a_command(run: Path, tmp_path: Path) -> None:
 
 
 COMPUTED = """\
-from mini_tf.inspection import Output, View, ViewSettings, option
+from mini_tf.inspection import ViewOutput, View, ViewSettings, option
 
 POWERS = [2**n for n in range(4)]
 
@@ -88,7 +88,7 @@ class Settings(ViewSettings):
     power: int = option(POWERS[-1], "--power", metavar="P", le=POWERS[-1])
     \"\"\"The power.\"\"\"
 
-    def view(self, subject: None, output: Output) -> View:
+    def view(self, subject: None, output: ViewOutput) -> View:
         output.say(f"power {self.power}")
         return View({"power": self.power}, metrics={"power": float(self.power)})
 """

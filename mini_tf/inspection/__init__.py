@@ -47,7 +47,7 @@ def _nowhere(*_: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Output:
+class ViewOutput:
     """Where the output of a view goes: files of -o, or the terminal.
 
     json: stdout gets JSON. say: a line on stderr; detail: one that only -v shows; show: a picture, before the view is
@@ -80,10 +80,10 @@ class ViewSettings(Kind):
     METRICS: ClassVar[tuple[str, ...]] = ()
     """Metrics that --assert can bound; without any the command has no --assert."""
 
-    def check(self, output: Output) -> None:
+    def check(self, output: ViewOutput) -> None:
         """Raise UsageFault for options that contradict each other. Called before anything is opened."""
 
-    def view(self, subject: Any, output: Output, /) -> View:
+    def view(self, subject: Any, output: ViewOutput, /) -> View:
         """The numbers, tables and pictures. subject: what is looked at, such as a trained model."""
         raise NotImplementedError
 
@@ -148,7 +148,7 @@ class TextOptions(ViewSettings):
     input: Path | None = option(None, "-i", "--input", metavar="FILE", panel=INPUT_OUTPUT)
     """Read texts from the lines of a file."""
 
-    def check(self, output: Output) -> None:
+    def check(self, output: ViewOutput) -> None:
         super().check(output)
         assert self.given_texts
 
@@ -210,7 +210,7 @@ class PairViewSettings(HeadOptions, ModelViewSettings):
     data: str | None = option(None, "--data", metavar="DATA", panel=INPUT_OUTPUT)
     """Use the pairs of this file or corpus."""
 
-    def check(self, output: Output) -> None:
+    def check(self, output: ViewOutput) -> None:
         refuse_non_utf8([self.source or "", self.target or ""])
         if self.source is None and self.target is not None:
             raise UsageFault("--target needs a SOURCE", hint="give the source text")

@@ -11,7 +11,7 @@ import numpy as np
 from mini_tf.data.examples import Pair
 from mini_tf.drawing.panel import Marks, Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map, sentence, table
-from mini_tf.inspection import INPUT_OUTPUT, Output, PairViewSettings, Picture, View, option
+from mini_tf.inspection import INPUT_OUTPUT, PairViewSettings, Picture, View, ViewOutput, option
 from mini_tf.inspection._alignments import (
     AlignmentPoint,
     GoldAlignment,
@@ -29,8 +29,8 @@ from mini_tf.inspection._alignments import (
     word_weights,
 )
 from mini_tf.inspection._checkpoints import run_and_step
+from mini_tf.inspection._encoder_decoder_pairs import pairs_of
 from mini_tf.inspection._heads import HeadSelection
-from mini_tf.inspection._targets import pairs_of
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 
@@ -62,12 +62,12 @@ class Settings(PairViewSettings):
     limit: int | None = option(None, "--limit", metavar="N", panel=INPUT_OUTPUT, ge=1)
     """Only the first N pairs."""
 
-    def check(self, output: Output) -> None:
+    def check(self, output: ViewOutput) -> None:
         super().check(output)
         if self.source is not None and self.gold is not None and self.target is None:
             raise UsageFault(f"--gold {self.gold} needs the target text", hint="--target TEXT")
 
-    def view(self, trained: Trained, output: Output) -> View:
+    def view(self, trained: Trained, output: ViewOutput) -> View:
         return self.of_pairs(trained, pairs_of(trained, self, "word alignment", output.say))
 
     def of_pairs(self, trained: Trained, pairs: Sequence[Pair]) -> View:

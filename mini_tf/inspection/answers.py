@@ -16,7 +16,7 @@ import torch
 
 from mini_tf.drawing.terminal import sentence, table
 from mini_tf.generation import likelihoods
-from mini_tf.inspection import LabelledViewSettings, Output, View
+from mini_tf.inspection import LabelledViewSettings, View, ViewOutput
 from mini_tf.inspection._gold import LabelledDocument, labelled_documents, with_random_weights
 from mini_tf.inspection._texts import text_input
 from mini_tf.nn.tokens import Tokens
@@ -227,7 +227,7 @@ class Settings(LabelledViewSettings):
 
     EXAMPLES = ("minitf inspect answers last --data corridor --limit 200",)
 
-    def view(self, trained: Trained, output: Output) -> View:
+    def view(self, trained: Trained, output: ViewOutput) -> View:
         documents = labelled_documents(trained, self.data, (), (), self.limit, listed=(ANSWERS, CUE))
         return self.of_documents(trained, documents)
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from functools import partial
 
-from mini_tf.inspection import HEADS, INPUT_OUTPUT, MODEL, HeadOptions, Output, TextViewSettings, View, option
+from mini_tf.inspection import HEADS, INPUT_OUTPUT, MODEL, HeadOptions, TextViewSettings, View, ViewOutput, option
 from mini_tf.inspection._attention_files import pack, to_json
 from mini_tf.inspection._attention_maps import AttentionRequest, Sample, analyze_checkpoints, analyze_texts
 from mini_tf.inspection._attention_pictures import pictures, pictures_of_steps, plot
 from mini_tf.inspection._checkpoints import run_and_step
+from mini_tf.inspection._encoder_decoder_pairs import with_targets
 from mini_tf.inspection._heads import HeadSelection
-from mini_tf.inspection._targets import with_targets
 from mini_tf.recipe.text_input import refuse_non_utf8
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
@@ -50,7 +50,7 @@ class Settings(HeadOptions, TextViewSettings):
     def opened_step(self) -> str | None:
         return None if self.step == "all" else self.step
 
-    def check(self, output: Output) -> None:
+    def check(self, output: ViewOutput) -> None:
         for text, name in ((self.mixers, "--kind"), (self.query, "--query"), (self.target, "--target")):
             refuse_non_utf8([text or ""], name)
         if self.query == "":
@@ -63,7 +63,7 @@ class Settings(HeadOptions, TextViewSettings):
         if self.full and not output.json and not output.suffixes & {".json", ".safetensors"}:
             raise UsageFault("--full needs JSON output", hint="add --json or -o FILE.json")
 
-    def view(self, trained: Trained, output: Output) -> View:
+    def view(self, trained: Trained, output: ViewOutput) -> View:
         """The pictures of each text are shown as soon as it is analyzed, of several checkpoints a table at the end."""
         texts, selection = self.given_texts, HeadSelection(self.mixers, self.layers, self.heads)
         by_table = self.step == "all" and not self.describe and self.query is None

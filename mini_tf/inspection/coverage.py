@@ -9,7 +9,7 @@ import numpy as np
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.panel import Panel, PanelGrid
 from mini_tf.drawing.terminal import heat_map, sentence, table
-from mini_tf.inspection import INPUT_OUTPUT, Output, PairViewSettings, Picture, View, option
+from mini_tf.inspection import INPUT_OUTPUT, PairViewSettings, Picture, View, ViewOutput, option
 from mini_tf.inspection._attention_pictures import scale_of
 from mini_tf.inspection._checkpoints import run_and_step
 from mini_tf.inspection._coverage import (
@@ -23,8 +23,8 @@ from mini_tf.inspection._coverage import (
     cross_attention,
     facts_reader,
 )
+from mini_tf.inspection._encoder_decoder_pairs import pairs_of, with_targets
 from mini_tf.inspection._heads import HeadSelection
-from mini_tf.inspection._targets import pairs_of, with_targets
 from mini_tf.inspection._texts import target_input, untruncated_input
 from mini_tf.scores.text_scores import NGRAM_SIZES
 from mini_tf.system.errors import UsageFault
@@ -67,12 +67,12 @@ class Settings(PairViewSettings):
     limit: int | None = option(None, "--limit", metavar="N", panel=INPUT_OUTPUT, shown="100", ge=1)
     """Only the first N pairs."""
 
-    def check(self, output: Output) -> None:
+    def check(self, output: ViewOutput) -> None:
         super().check(output)
         if self.source is not None and self.limit is not None:
             raise UsageFault(f"--limit {self.limit}: SOURCE is one text", hint="leave out --limit, or give --data")
 
-    def view(self, trained: Trained, output: Output) -> View:
+    def view(self, trained: Trained, output: ViewOutput) -> View:
         """Maps of the first source with its target, and figures of all targets and references."""
         facts_of, selection = facts_reader(trained, self.data), HeadSelection(None, self.layers, self.heads)
         check_selection(trained, selection)  # before texts are generated

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from mini_tf.drawing.terminal import line, sentence, table
-from mini_tf.inspection import ModelViewSettings, Output, Picture, View
+from mini_tf.inspection import ModelViewSettings, Picture, View, ViewOutput
 from mini_tf.inspection._modules import (
     ForwardFlops,
     MemoryUse,
@@ -29,7 +29,7 @@ class Settings(ModelViewSettings):
     device: str = "cpu"
     """The numbers are the same everywhere, and counted there."""
 
-    def view(self, trained: Trained, output: Output) -> View:
+    def view(self, trained: Trained, output: ViewOutput) -> View:
         settings = trained.recipe.model
         parts = module_parameters(trained.model)
         total = sum(part.parameters for part in parts)
@@ -56,7 +56,7 @@ class Settings(ModelViewSettings):
             "memory": vars(memory),
         }
         metrics = {"parameters": total, f"flops_per_{work.per}": work.forward}
-        pictures = [
+        pictures: list[Picture] = [
             *_tables(facts, merge_layers(parts), total),
             *(partial(line, text, whole=True) for text in _cost(work, memory)),
         ]

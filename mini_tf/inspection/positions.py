@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mini_tf.drawing.panel import Curves, Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import curves, heat_map, sentence
-from mini_tf.inspection import ModelViewSettings, Output, Picture, StackOption, View, option
+from mini_tf.inspection import ModelViewSettings, Picture, StackOption, View, ViewOutput, option
 from mini_tf.inspection._checkpoints import kept_steps, run_and_step
 from mini_tf.inspection._heads import select_stack, stack_name
 from mini_tf.inspection._modules import EncodingOf, PositionAnalysis, PositionVectors, analyze_positions, encoding_of
@@ -75,7 +75,7 @@ class Settings(StackOption, ModelViewSettings):
     curve: bool = option(False, "--curve")
     """Plot only the curve over distance."""
 
-    def view(self, trained: Trained, output: Output) -> View:
+    def view(self, trained: Trained, output: ViewOutput) -> View:
         """The positional encoding of a stack, by default the decoder's or only one. self.curve: without the map.
 
         Raises UsageFault if the model has no such stack.

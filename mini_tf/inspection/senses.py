@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mini_tf.drawing.terminal import sentence, table
-from mini_tf.inspection import LabelledViewSettings, Output, View
+from mini_tf.inspection import LabelledViewSettings, View, ViewOutput
 from mini_tf.inspection._gold import LabelledDocument, labelled_documents, with_random_weights, word_vectors
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
@@ -113,7 +113,7 @@ class Settings(LabelledViewSettings):
 
     EXAMPLES = ("minitf inspect senses last --data world",)
 
-    def view(self, trained: Trained, output: Output) -> View:
+    def view(self, trained: Trained, output: ViewOutput) -> View:
         return self.of_documents(trained, labelled_documents(trained, self.data, NEEDED, (), self.limit))
 
     def of_documents(self, trained: Trained, documents: Sequence[LabelledDocument]) -> View:

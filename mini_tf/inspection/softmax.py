@@ -10,9 +10,9 @@ from math import isnan, nan
 from typing import Any
 
 from mini_tf.drawing.terminal import sentence, table
-from mini_tf.inspection import Output, TextViewSettings, View
+from mini_tf.inspection import TextViewSettings, View, ViewOutput
+from mini_tf.inspection._encoder_decoder_pairs import with_targets
 from mini_tf.inspection._heads import SoftmaxStatistics, softmax_statistics
-from mini_tf.inspection._targets import with_targets
 from mini_tf.inspection._texts import capture_heads, tokenize_texts
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
@@ -33,7 +33,7 @@ class Settings(TextViewSettings):
 
     EXAMPLES = ('minitf inspect softmax last "The file is closed."',)
 
-    def view(self, trained: Trained, output: Output) -> View:
+    def view(self, trained: Trained, output: ViewOutput) -> View:
         """Statistics of every head over the texts and, for an encoder-decoder, their targets.
 
         Raises UsageFault if no row has two visible keys.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mini_tf.drawing.terminal import sentence, table
-from mini_tf.inspection import INPUT_OUTPUT, LabelledViewSettings, Output, View, option
+from mini_tf.inspection import INPUT_OUTPUT, LabelledViewSettings, View, ViewOutput, option
 from mini_tf.inspection._gold import LabelledDocument, labelled_documents, with_random_weights, word_attention
 from mini_tf.inspection._heads import HeadIndex
 from mini_tf.system.errors import UsageFault
@@ -187,7 +187,7 @@ class Settings(LabelledViewSettings):
     limit: int = option(50, "--limit", metavar="N", panel=INPUT_OUTPUT, ge=2)
     """Only the first N documents."""
 
-    def view(self, trained: Trained, output: Output) -> View:
+    def view(self, trained: Trained, output: ViewOutput) -> View:
         return self.of_documents(trained, labelled_documents(trained, self.data, NEEDED, OPTIONAL, self.limit))
 
     def of_documents(self, trained: Trained, documents: Sequence[LabelledDocument]) -> View:

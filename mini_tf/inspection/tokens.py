@@ -9,7 +9,7 @@ from mini_tf.data.prompts import MASK, PLAIN_MASK
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.terminal import sentence, table
-from mini_tf.inspection import Output, Picture, TextOptions, TokenizerViewSettings, View
+from mini_tf.inspection import Picture, TextOptions, TokenizerViewSettings, View, ViewOutput
 
 
 class Token(NamedTuple):
@@ -57,7 +57,7 @@ class Settings(TextOptions, TokenizerViewSettings):
     def reads_masks(self) -> bool:
         return any(MASK in text for text in self.given_texts)
 
-    def view(self, tokenizer: Tokenizer, output: Output) -> View:
+    def view(self, tokenizer: Tokenizer, output: ViewOutput) -> View:
         """A table of tokens per text, with the numbers of tokens, characters and bytes."""
         tokenized = [(text, tokens_of(tokenizer, text)) for text in self.given_texts]
         pictures: list[Picture] = []

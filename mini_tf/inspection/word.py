@@ -16,7 +16,7 @@ import numpy as np
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing import terminal
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
-from mini_tf.inspection import INPUT_OUTPUT, ModelViewSettings, Output, View, option
+from mini_tf.inspection import INPUT_OUTPUT, ModelViewSettings, View, ViewOutput, option
 from mini_tf.inspection._checkpoints import run_and_step
 from mini_tf.inspection._occurrences import (
     LayerSimilarity,
@@ -75,7 +75,7 @@ class Settings(ModelViewSettings):
     similarity: Path | None = option(None, "--similarity", metavar="FILE", panel="Word vectors")
     """Correlate with human similarity: lines of two words and a number, divided by tabs or commas."""
 
-    def check(self, output: Output) -> None:
+    def check(self, output: ViewOutput) -> None:
         given = {"--analogy": self.analogy is not None, "--similarity": self.similarity is not None}
         options = [name for name, is_given in given.items() if is_given]
         if self.neighbors is not None and self.analogy is None:
@@ -101,7 +101,7 @@ class Settings(ModelViewSettings):
         is_piped = not self.texts and self.input is None and not sys.stdin.isatty()
         return Path("-") if is_piped else self.input
 
-    def view(self, trained: Trained, output: Output) -> View:
+    def view(self, trained: Trained, output: ViewOutput) -> View:
         if self.similarity is not None:
             name = "stdin" if self.similarity == Path("-") else str(self.similarity)
             pairs = read_pairs(list(read_lines(self.similarity)), name)

@@ -151,10 +151,10 @@ def settings_of(package: str, word: str) -> type[Kind]:
     kind = find_kind(package, word)
     if kind.folder == own_folders()[0]:
         return importlib.import_module(kind.module).Settings  # type: ignore[no-any-return]
-    return _checked(getattr(_added_module(kind), "Settings", None), kind)
+    return _checked(getattr(added_module(kind), "Settings", None), kind)
 
 
-def _added_module(kind: FoundKind) -> ModuleType:
+def added_module(kind: FoundKind) -> ModuleType:
     """The module of a listed kind of a paper or a package. KindFault if it cannot be imported."""
     try:
         return importlib.import_module(kind.module)

@@ -103,7 +103,7 @@ BOUNDS = (("ge", "min"), ("le", "max"))
 
 
 def _show(console: Console, word: str, values: dict[str, Any]) -> None:
-    from mini_tf.inspection import Output
+    from mini_tf.inspection import ViewOutput
     from mini_tf.recipe.kinds import settings_of
 
     cls: Any = settings_of(PACKAGE, word)
@@ -116,7 +116,7 @@ def _show(console: Console, word: str, values: dict[str, Any]) -> None:
     settings: ViewSettings = cls(
         **{name: tuple(value or ()) if name in lists else value for name, value in values.items()}
     )
-    printing = Output(named, console.json, console.say, console.detail, console.show)
+    printing = ViewOutput(named, console.json, console.say, console.detail, console.show)
     settings.check(printing)
     subject = _open(console, settings)
     view = settings.view(subject, printing)

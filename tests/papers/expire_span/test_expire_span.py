@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mini_tf.attention import softmax
 from mini_tf.drawing.glyphs import figure_label
-from mini_tf.inspection import Output
+from mini_tf.inspection import ViewOutput
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, carry
 from mini_tf.nn.state import State, detach
 from mini_tf.nn.token_positions import TokenPositions, Visibility
@@ -184,7 +184,7 @@ def test_a_run_records_its_memory_and_its_penalty(tmp_path: Path) -> None:
     assert spans.colors == memory.colors == ("Blues", 0, pytest.approx(largest))
     assert figures.colorbar(figure)[0] == "tokens"
     opened = open_trained(run, device="cpu")
-    spans_view.Settings(run="", texts=(text,)).view(opened, Output())
+    spans_view.Settings(run="", texts=(text,)).view(opened, ViewOutput())
     assert not figures.has_hooks(opened.model)
     for layer, mixer in zip(found["layers"], opened.model.mixers(), strict=True):
         assert layer["ramp"] == 8

@@ -23,7 +23,7 @@ from test_logit_split_of_models import blocks_are_all_that_is_added
 
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.terminal import table
-from mini_tf.inspection import Output
+from mini_tf.inspection import ViewOutput
 from mini_tf.inspection._memory_layers import MemoryIndex, memory_layers, parse_memories, recorded
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS, FeedForward
 from mini_tf.nn.model import Model
@@ -440,7 +440,7 @@ def test_the_report_has_all_layers_and_the_strongest_memories_of_each(runs: Path
 
 def test_tables_of_memories_have_the_numbers_in_their_columns(runs: Path, tmp_path: Path) -> None:
     run = opened(runs / "decoder")
-    found = Settings(run="", corpus=str(written(tmp_path)), top=3, text="the old king").view(run, Output())
+    found = Settings(run="", corpus=str(written(tmp_path)), top=3, text="the old king").view(run, ViewOutput())
     assert not figures.has_hooks(run.model)
     result = found.result
     tables = [figures.rows_of(picture) for picture in found.pictures if picture.func is table]  # type: ignore[attr-defined]
@@ -488,7 +488,7 @@ def test_a_memory_that_was_never_active_has_no_part_in_the_agreement(runs: Path,
     up = run.model.stack.layers[0].feed_forward.part.up  # type: ignore[union-attr, operator]
     with torch.no_grad():
         up.weight[5] = 0
-    found = Settings(run="", corpus=str(written(tmp_path)), memories=("0:5",)).view(run, Output())
+    found = Settings(run="", corpus=str(written(tmp_path)), memories=("0:5",)).view(run, ViewOutput())
     [layer] = found.result["layers"]
     assert (layer["never_active"], layer["compared"]) == (1, 127)
     assert "memories that were never active: 1 of layer 0" in found.notes

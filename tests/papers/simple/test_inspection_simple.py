@@ -9,7 +9,7 @@ from figures import rows_of
 from toys import own_view, seeded, tiny_mixer
 
 from mini_tf.drawing.terminal import table
-from mini_tf.inspection import Output
+from mini_tf.inspection import ViewOutput
 from mini_tf.nn.mixer import AttentionDims
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.papers.simple.inspection.simple import AXES, HAND_MADE, Settings, walk_through
@@ -85,7 +85,7 @@ def test_words_of_unknown_meaning_are_drawn_from_their_characters() -> None:
 
 def test_the_tables_have_every_number_of_the_steps() -> None:
     words = ["I", "love", "w" * 17, "v" * 16]
-    found = Settings(text=" ".join(words)).view(None, Output())
+    found = Settings(text=" ".join(words)).view(None, ViewOutput())
     tables = [rows_of(picture) for picture in found.pictures if picture.func is table]  # type: ignore[attr-defined]
     names, result = ["I", "love", f"{'w' * 15}…", "v" * 16], found.result
     cosines = list(zip(result["before"], result["after"], strict=True))

@@ -13,7 +13,7 @@ import torch
 from commands import EXACT, TINY, minitf, refused, trained
 from torch import Tensor
 
-from mini_tf.inspection import Output
+from mini_tf.inspection import ViewOutput
 from mini_tf.inspection._texts import capture_heads, tokenize_texts
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer, carry
 from mini_tf.nn.token_positions import TokenPositions, Visibility
@@ -217,7 +217,7 @@ def test_gates_are_shown_by_token_and_layer(tmp_path: Path) -> None:
         assert panel.values.T.tolist() == [layer[gate] for layer in text["layers"]]
         assert panel.colors == ("Blues", 0, 1)
     opened = open_trained(run, device="cpu")
-    gates_view.Settings(run="", texts=("ab",)).view(opened, Output())
+    gates_view.Settings(run="", texts=("ab",)).view(opened, ViewOutput())
     assert not figures.has_hooks(opened.model)
     gates, text = list[tuple[np.ndarray, ...]](), result["texts"][0]
     for mixer in opened.model.mixers():

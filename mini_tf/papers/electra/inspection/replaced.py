@@ -14,7 +14,7 @@ from mini_tf.data.batch import Rows
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.panel import Marks, Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map
-from mini_tf.inspection import Output, TextViewSettings, View, option
+from mini_tf.inspection import TextViewSettings, View, ViewOutput, option
 from mini_tf.inspection._checkpoints import run_and_step
 from mini_tf.inspection._texts import ModelInput, untruncated_input
 from mini_tf.nn.tokens import Tokens
@@ -51,7 +51,7 @@ class Settings(TextViewSettings):
     seed: int | None = option(None, "--seed", metavar="N", shown="the text as it is", ge=0)
     """First replace tokens as in training, with this random seed."""
 
-    def view(self, trained: Trained, output: Output) -> View:
+    def view(self, trained: Trained, output: ViewOutput) -> View:
         """A column of probabilities per text. seed: tokens are first replaced, as in training, with this random seed.
 
         UsageFault if the run's objective does not detect replaced tokens.

@@ -14,7 +14,7 @@ import torch
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map, table
-from mini_tf.inspection import Output, TextViewSettings, View
+from mini_tf.inspection import TextViewSettings, View, ViewOutput
 from mini_tf.inspection._capture import observed, own_mixers
 from mini_tf.inspection._checkpoints import run_and_step
 from mini_tf.inspection._texts import ModelInput, untruncated_input
@@ -70,7 +70,7 @@ class Settings(TextViewSettings):
     )
     FILES = (".png", ".svg", ".json")
 
-    def view(self, trained: Trained, output: Output) -> View:
+    def view(self, trained: Trained, output: ViewOutput) -> View:
         """Two panels per text: spans, and memory in use, of tokens by layers. UsageFault if no tokens expire."""
         records, panels, rows, notes = list[dict[str, Any]](), list[Panel](), list[list[str]](), list[str]()
         for n, text in enumerate(self.given_texts, 1):

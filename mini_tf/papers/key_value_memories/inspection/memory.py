@@ -8,7 +8,16 @@ from typing import Any
 
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.terminal import line, sentence, table
-from mini_tf.inspection import INPUT_OUTPUT, LayerOption, ModelViewSettings, Output, Picture, StackOption, View, option
+from mini_tf.inspection import (
+    INPUT_OUTPUT,
+    LayerOption,
+    ModelViewSettings,
+    Picture,
+    StackOption,
+    View,
+    ViewOutput,
+    option,
+)
 from mini_tf.inspection._heads import select_stack
 from mini_tf.inspection._memory_layers import Layers, MemoryIndex, memory_layers, parse_layers, parse_memories
 from mini_tf.nn.layers.head import OutputLayer
@@ -59,7 +68,7 @@ class Settings(LayerOption, StackOption, ModelViewSettings):
     text: str | None = option(None, "--text", metavar="TEXT")
     """Split the logit of the token that the model predicts after this text."""
 
-    def check(self, output: Output) -> None:
+    def check(self, output: ViewOutput) -> None:
         refuse_non_utf8([self.text or ""], "--text")
 
     @property
@@ -71,7 +80,7 @@ class Settings(LayerOption, StackOption, ModelViewSettings):
             or any(one is not None for one in (self.corpus, self.limit, self.layers))
         )
 
-    def view(self, trained: Trained, output: Output) -> View:
+    def view(self, trained: Trained, output: ViewOutput) -> View:
         """Triggers and votes of memories with a report by layer, and the parts of a prediction.
 
         Raises UsageFault if the stack has no memories of tokens, or a text cannot be split.

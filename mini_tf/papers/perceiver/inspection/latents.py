@@ -19,7 +19,7 @@ import numpy as np
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map, table
-from mini_tf.inspection import Output, TextViewSettings, View, option
+from mini_tf.inspection import TextViewSettings, View, ViewOutput, option
 from mini_tf.inspection._capture import Capture
 from mini_tf.inspection._checkpoints import run_and_step
 from mini_tf.inspection._texts import capture_heads, tokenize_texts
@@ -82,7 +82,7 @@ class Settings(TextViewSettings):
     top: int = option(3, "--top", metavar="N", ge=1, le=100)
     """Tokens per latent in the table."""
 
-    def view(self, trained: Trained, output: Output) -> View:
+    def view(self, trained: Trained, output: ViewOutput) -> View:
         """Three panels per text, and a table of the latents with `n` tokens each. UsageFault if the model has none."""
         records, panels, rows, notes = list[dict[str, Any]](), list[Panel](), list[list[str]](), list[str]()
         for number, text in enumerate(self.given_texts, 1):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.terminal import sentence, table
-from mini_tf.inspection import Output, Picture, View, ViewSettings, option
+from mini_tf.inspection import Picture, View, ViewOutput, ViewSettings, option
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer, MixerSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kinds import settings_of
@@ -70,10 +70,10 @@ class Settings(ViewSettings):
     text: str = option("I love bears", metavar="TEXT", shown="I love bears")
     """A few words."""
 
-    def check(self, output: Output) -> None:
+    def check(self, output: ViewOutput) -> None:
         refuse_non_utf8([self.text], "the text")
 
-    def view(self, subject: None, output: Output) -> View:
+    def view(self, subject: None, output: ViewOutput) -> View:
         words = self.text.split()
         """The steps as tables. Raises UsageFault for no words or too many."""
         if not 0 < len(words) <= MAX_WORDS:
