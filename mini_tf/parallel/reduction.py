@@ -150,9 +150,7 @@ REDUCTIONS: dict[str, type[Reduction]] = {"sum": Reduction, "tree": Tree, "overl
 
 def summing_ddp(task: nn.Module) -> DistributedDataParallel:
     """The task in a DistributedDataParallel; losses are divided by counts of all processes, so gradients are added."""
-    with (
-        warnings.catch_warnings()
-    ):  # newer versions of torch have another name for the first option, and no other default
+    with warnings.catch_warnings():  # newer versions of torch have another name for the first option
         warnings.simplefilter("ignore", FutureWarning)
         ddp = DistributedDataParallel(
             task, broadcast_buffers=False, gradient_as_bucket_view=True, find_unused_parameters=True

@@ -101,10 +101,8 @@ class RowOptimizer(Optimizer):
 
     def _update_whole(self, name: str, parameter: Parameter, owner: int, lr: Number) -> None:
         with self.group.communication():
-            weights, grad = (
-                gathered(self.divided[name].detach()),
-                gathered(divided_as(self.divided[name], parameter.grad)),
-            )
+            weights = gathered(self.divided[name].detach())
+            grad = gathered(divided_as(self.divided[name], parameter.grad))
         if owner == self.group.rank:
             weights.grad = grad
             self.inner.update({name: parameter._replace(tensor=weights)}, lr)

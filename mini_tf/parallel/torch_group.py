@@ -53,9 +53,7 @@ class TorchGroup(ProcessGroup):
     def __init__(self, process: ProcessRank, timeout: timedelta) -> None:
         super().__init__(process)
         self._timeout = timeout
-        with (
-            self.communication()
-        ):  # groups of their own: a collective that timed out closes the connections of its group
+        with self.communication():  # of their own: a collective that timed out closes the connections of its group
             self._pulse = dist.new_group(backend="gloo", timeout=timeout)
             self._control = dist.new_group(backend="gloo", timeout=timeout)
             self._diagnosis = dist.new_group(backend="gloo", timeout=DIAGNOSIS)
@@ -135,14 +133,10 @@ class TorchGroup(ProcessGroup):
                 raise
             reason = _ABOUT_GLOO.sub("", next(iter(str(error).splitlines()), ""))
             if "imed out" in reason:
-                raise ProcessLost(
-                    f"{self._silent()} did not answer for {self._timeout.total_seconds():g} seconds (runtime.timeout)",
-                    hint=CONTINUE,
-                ) from error
-            raise ProcessLost(
-                f"another process of the run ended: {safe_text(reason)[:200]}",
-                hint=CONTINUE,
-            ) from error
+                waited = f"{self._timeout.total_seconds():g} seconds (runtime.timeout)"
+                raise ProcessLost(f"{self._silent()} did not answer for {waited}", hint=CONTINUE) from error
+            fault = f"another process of the run ended: {safe_text(reason)[:200]}"
+            raise ProcessLost(fault, hint=CONTINUE) from error
 
     def _silent(self) -> str:
         """The processes that do not answer, in words; the others must call it, too."""
@@ -157,9 +151,8 @@ class TorchGroup(ProcessGroup):
 
 def _bytes(tensor: Tensor) -> Tensor:
     """A contiguous tensor as bytes, which every backend sends; not a copy."""
-    return tensor.as_strided((tensor.numel(),), (1,)).view(
-        torch.uint8
-    )  # of a single number, view(-1) may have another stride
+    flat = tensor.as_strided((tensor.numel(),), (1,))  # of a single number, view(-1) may have another stride
+    return flat.view(torch.uint8)
 
 
 DONE, WORKING, FAILED = range(3)
@@ -218,9 +211,8 @@ def joined(timeout: float, on_gpu: bool = False) -> Iterator[ProcessGroup]:
     try:
         if file is None:
             _reach_store(here, timeout)
-        store, _, _ = next(
-            rendezvous("env://" if file is None else f"file://{file}", here.rank, here.world_size, timeout=limit)
-        )
+        url = "env://" if file is None else f"file://{file}"
+        store, _, _ = next(rendezvous(url, here.rank, here.world_size, timeout=limit))
         meet(store, here, limit)
         backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
         dist.init_process_group(backend, store=store, rank=here.rank, world_size=here.world_size, timeout=limit)
@@ -252,9 +244,8 @@ def meet(store: Store, here: ProcessRank, limit: timedelta) -> None:
             raise
         listed = ", ".join(map(str, missing[:8])) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
         which = f"rank{'s' * (len(missing) > 1)} {listed} of {here.world_size} processes did not come"
-        raise Unavailable(
-            f"{which} within {limit.total_seconds():g} seconds (runtime.timeout)", hint="start all of them"
-        ) from error
+        fault = f"{which} within {limit.total_seconds():g} seconds (runtime.timeout)"
+        raise Unavailable(fault, hint="start all of them") from error
 
 
 def _reach_store(here: ProcessRank, timeout: float) -> None:
