@@ -14,6 +14,9 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_THREAD_LIMIT", "1")
 
+# Test files may import each other, whichever folder they are in.
+sys.path += sorted({str(file.parent) for file in Path(__file__).parent.rglob("test_*.py")})
+
 import hypothesis
 import pytest
 import shapes

@@ -98,7 +98,7 @@ def run(trial: Trial) -> dict[str, object]:
             "-p",
             "no:cacheprovider",
             *WARNINGS[2:],
-            *(f"tests/{test}" for test in trial.tests),
+            *(str(file) for test in trial.tests for file in (ROOT / "tests").rglob(test)),
         ],
     }
     result: dict[str, object] = {"name": trial.name, "constraints": trial.constraints, "failed": ""}

@@ -1,0 +1,93 @@
+"""What `--help` looks like: panels, examples, no types that say nothing, whole sentences at any width."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import minitf
+from typer.main import get_command
+
+from mini_tf.cli.app import ORDER, app
+from mini_tf.cli.examples import EXAMPLES
+from mini_tf.cli.generate import options
+from mini_tf.recipe.sections import Generate
+
+ROOT = Path(__file__).parents[2]
+
+
+def paths(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command and group, with its words."""
+    yield before, group
+    for name, command in getattr(group, "commands", {}).items():
+        yield from paths(command, (*before, name))
+
+
+COMMANDS = [(path, command) for path, command in paths(get_command(app)) if not hasattr(command, "commands")]
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_every_help_fits_the_terminal_and_cuts_nothing(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for path, _ in paths(get_command(app)):
+        shown = minitf(*path, "--help").stdout
+        assert max(map(len, shown.splitlines())) <= columns, path
+        assert "…" not in shown, path
+        assert "<bool>" not in shown, path
+        assert "list[" not in shown, path
+
+
+def test_help_of_a_command_shows_usage_panels_and_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = minitf("generate", "--help").stdout
+    assert "Usage: minitf generate RUN [PROMPT ...] [OPTIONS]" in shown
+    panels = re.findall(r"^╭─ (.*?) ─+╮$", shown, re.MULTILINE)
+    assert panels == ["Arguments", "Input and output", "Sampling", "Beam search (encoder-decoder)", "Model", "Messages"]
+    for line in EXAMPLES["generate"]:
+        assert f" {line} " in shown
+    assert "[MASK]" in shown
+    assert "\\n is a newline" in " ".join(shown.split())
+
+
+def test_commands_stand_in_the_order_of_use() -> None:
+    shown = minitf("--help").stdout
+    found = [line.split()[1] for line in shown.splitlines() if re.match(r"│ [a-z]", line)]
+    assert [name for name in found if name in ORDER] == [*ORDER]
+    assert {*get_command(app).commands} == {*ORDER}  # type: ignore[attr-defined]
+
+
+def test_every_option_and_every_command_says_what_it_does() -> None:
+    for path, command in COMMANDS:
+        assert 0 < len((command.help or "").split("\n\n")[0]) <= 110, path
+        for one in command.params:
+            assert 0 < len(one.help or "") <= 120, (path, one.name)
+            if one.param_type_name == "option" and not one.is_flag:
+                assert one.metavar, (path, one.name)
+
+
+def test_defaults_of_generate_that_help_shows_are_those_of_a_recipe() -> None:
+    declared = {
+        "max_new_tokens",
+        "temperature",
+        "top_k",
+        "top_p",
+        "min_p",
+        "repetition_penalty",
+        "num_beams",
+        "length_penalty",
+    }
+    for name in (*declared, "min_new_tokens", "no_repeat_ngram"):
+        [option] = getattr(options, name.upper()).__metadata__
+        assert float(option.show_default) == getattr(Generate(), name), name
+
+
+@pytest.mark.parametrize("variable", ["GITHUB_ACTIONS", "NO_COLOR"])
+def test_help_in_a_pipe_has_no_colors(variable: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), variable: "true"}
+    command = [sys.executable, "-m", "mini_tf", "pretrain", "--help"]
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert "\x1b" not in shown

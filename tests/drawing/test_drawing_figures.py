@@ -1,0 +1,319 @@
+"""Pictures in files: the same bytes anywhere, well-formed whatever the tokens, of a size that can be opened."""
+
+import hashlib
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+from hostile import HOSTILE, STEERING
+
+from mini_tf.drawing.calibration import draw_calibration
+from mini_tf.drawing.canvas import text_width, wrap_caption
+from mini_tf.drawing.confusion import draw_confusion
+from mini_tf.drawing.curves.plot import draw_curves
+from mini_tf.drawing.glyphs import figure_caption, figure_label
+from mini_tf.drawing.heat_maps import draw_panels
+from mini_tf.drawing.panel import Curves, Panel, QueryWeights, Scale
+from mini_tf.drawing.query_weights import draw_query_weights
+from mini_tf.system.errors import UsageFault
+
+ROOT = Path(__file__).parents[2]
+SVG = "{http://www.w3.org/2000/svg}"
+SIZE = len(HOSTILE)
+WEIGHTS = np.random.default_rng(0).dirichlet([0.2] * SIZE, SIZE)
+TITLE = "".join(HOSTILE)
+COUNTS = np.random.default_rng(0).poisson(0.2, (SIZE, SIZE))
+
+DRAWN: dict[str, Callable[[str], bytes]] = {
+    "map": lambda suffix: draw_panels(
+        [Panel(TITLE, HOSTILE, HOSTILE, WEIGHTS, TITLE)], Scale(label=TITLE), TITLE, suffix
+    ),
+    "maps": lambda suffix: draw_panels(
+        [Panel(f"L{i}", HOSTILE[:9], HOSTILE[:9], WEIGHTS[i : i + 9, :9]) for i in range(4)],
+        Scale(-1, 1, True),
+        TITLE,
+        suffix,
+    ),
+    "unlike maps": lambda suffix: draw_panels(
+        [Panel("a", HOSTILE[:3], HOSTILE, WEIGHTS[:3]), Panel("b", HOSTILE, HOSTILE[:3], WEIGHTS[:, :3])],
+        Scale(),
+        TITLE,
+        suffix,
+        across=1,
+    ),
+    "indexed maps": lambda suffix: draw_panels(
+        [Panel("a", HOSTILE * 3, HOSTILE * 3, np.tile(WEIGHTS, (3, 3)))] * 16,
+        Scale(high=0.1, open_end=True),
+        TITLE,
+        suffix,
+        text=TITLE,
+    ),
+    "captions": lambda suffix: draw_panels(
+        [Panel(TITLE, HOSTILE, HOSTILE, WEIGHTS, tokens=False)], Scale(), TITLE, suffix
+    ),
+    "fan": lambda suffix: draw_query_weights(QueryWeights(TITLE, TITLE, 3, HOSTILE, WEIGHTS[:8], HOSTILE[:8]), suffix),
+    "curves": lambda suffix: draw_curves(
+        [
+            Curves(
+                TITLE,
+                range(5),
+                TITLE,
+                TITLE,
+                {token: [i, 2.0, float("nan"), i / 2, 1] for i, token in enumerate(HOSTILE)},
+            )
+        ],
+        suffix,
+    ),
+    "two logarithmic curves": lambda suffix: draw_curves(
+        [
+            Curves(TITLE, [2, 4], TITLE, TITLE, {token: [1, i + 1.0] for i, token in enumerate(HOSTILE[n:])}, True)
+            for n in (0, 2)
+        ],
+        suffix,
+    ),
+    "confusion": lambda suffix: draw_confusion(COUNTS, HOSTILE, TITLE, suffix),
+    "calibration": lambda suffix: draw_calibration(
+        *(np.array([np.nan, 0.5, 0.8]),) * 2, np.array([0, 4, 10]), 0.126, TITLE, suffix
+    ),
+}
+
+
+@cache
+def drawn(name: str, suffix: str) -> bytes:
+    """One of the pictures above, drawn once for all tests."""
+    return DRAWN[name](suffix)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_hostile_words_make_a_well_formed_svg_in_which_nothing_can_act(name: str) -> None:
+    text = drawn(name, "svg").decode("utf-8")
+    assert not set(text) & set(STEERING) - {"\n"}
+    elements = list(ElementTree.fromstring(text).iter())
+    assert {element.tag.removeprefix(SVG) for element in elements} & {
+        "script",
+        "foreignObject",
+        "a",
+        "img",
+        "iframe",
+    } == set()
+    assert [name for element in elements for name in element.attrib if name.startswith("on")] == []
+    assert figure_caption(TITLE, 120)[:10] in " ".join(text_of(text.encode()))
+
+
+def test_words_in_an_svg_are_text_that_can_be_searched() -> None:
+    words = {element.text for element in ElementTree.fromstring(drawn("map", "svg")).iter(f"{SVG}text")}
+    assert {figure_label(token, 18) for token in HOSTILE} <= words
+    assert {"$x$", "⟨1B⟩[31m", "⟨⟩", "·the", "_private"} <= words
+
+
+AS_PNG = ("map", "fan", "curves", "confusion", "calibration")
+"""One figure of each function; dots take much longer than paths."""
+
+
+@pytest.mark.parametrize("name", AS_PNG)
+def test_a_png_says_nothing_of_when_and_by_what_it_was_made(name: str) -> None:
+    png = drawn(name, "png")
+    assert png.startswith(b"\x89PNG")
+    assert not any(chunk in png for chunk in (b"tEXt", b"tIME", b"iTXt", b"atplotlib"))
+
+
+def digests() -> str:
+    figures = [*((name, "svg") for name in DRAWN), *((name, "png") for name in AS_PNG)]
+    return "\n".join(f"{figure} {hashlib.sha256(drawn(*figure)).hexdigest()}" for figure in figures)
+
+
+def test_a_backend_that_is_not_here_is_not_asked_for() -> None:
+    """Notebooks export their own to every command that they start."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "MPLBACKEND": "module://no_such_backend"}
+    done = subprocess.run(
+        [sys.executable, "-c", "import mini_tf.drawing.canvas"], env=environment, capture_output=True, timeout=600
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_two_processes_draw_the_same_bytes_whatever_the_users_settings(tmp_path: Path) -> None:
+    (tmp_path / "matplotlibrc").write_text(
+        "font.size: 30\ntext.parse_math: True\nsvg.fonttype: path\nsavefig.bbox: tight\naxes.facecolor: red\n"
+    )
+    environment = os.environ | {
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{Path(__file__).parent}",
+        "PYTHONHASHSEED": "7",
+        "MATPLOTLIBRC": str(tmp_path),
+        "LC_ALL": "C",
+    }
+    code = "import test_drawing_figures as here; print(here.digests())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=600
+    )
+    assert done.stdout.strip() == digests()
+
+
+def test_drawing_leaves_the_settings_of_the_process_alone() -> None:
+    before = dict(matplotlib.rcParams)
+    DRAWN["fan"]("svg")
+    assert dict(matplotlib.rcParams) == before
+
+
+def dots(png: bytes) -> tuple[int, int]:
+    """Width and height in dots, of the PNG's header."""
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
+
+
+@pytest.mark.parametrize(("panels", "tokens", "across"), [(1, 3, 1), (1, 200, 1), (144, 24, 12)])
+def test_pictures_of_any_size_stay_within_bounds(panels: int, tokens: int, across: int) -> None:
+    words = [f" token{i}" for i in range(tokens)]
+    values = np.tril(np.random.default_rng(0).dirichlet([0.2] * tokens, tokens))
+    png = draw_panels(
+        [Panel(f"L{i}", words, words, values) for i in range(panels)], Scale(), "all heads", "png", across=across
+    )
+    assert len(png) < 4_000_000
+    assert max(dots(png)) <= 3600
+
+
+def inches(svg: bytes) -> tuple[float, float]:
+    """Width and height."""
+    root = ElementTree.fromstring(svg)
+    width, height = (float(root.attrib[side].removesuffix("pt")) / 72 for side in ("width", "height"))
+    return width, height
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(1, 50), (50, 1)])
+def test_the_most_maps_of_a_figure_have_room_each_and_more_are_refused(layers: int, heads: int) -> None:
+    words = ["a", "b"] * 20
+    panels = [Panel(f"{i}", words, words, np.eye(40)) for i in range(layers * heads)]
+    svg = draw_panels(panels, Scale(), "t", "svg", across=heads)
+    assert max(inches(svg)) < 30
+    assert {f"{i}" for i in range(50)} <= set(text_of(svg))
+    with pytest.raises(UsageFault, match=r"a figure has room for 50 rows of 50") as refusal:
+        draw_panels([*panels, *panels[:heads]], Scale(), "t", "svg", across=heads if heads == 1 else 51)
+    assert refusal.value.hint == "select heads by --layer and --head"
+
+
+def test_a_map_with_words_as_long_as_they_get_stays_under_30_inches() -> None:
+    words = ["W" * 30] * 150
+    svg = draw_panels([Panel("t", words, words, np.eye(150))], Scale(), "t", "svg")
+    assert max(inches(svg)) < 30
+
+
+def test_a_fan_of_a_thousand_heads_stays_under_30_inches_and_names_some_of_them() -> None:
+    svg = draw_query_weights(
+        QueryWeights("t", "b", 1, ["a", "b"], np.full((1000, 2), 0.5), [f"H{i}" for i in range(1000)]), "svg"
+    )
+    assert max(inches(svg)) < 30
+    named = [text for text in text_of(svg) if text.startswith("H")]
+    assert 150 <= len(named) <= 220
+    assert named[0] == "H0"
+
+
+def test_captions_keep_their_blanks_and_tokens_show_them() -> None:
+    names, values = ["1 animal", "2 that cat"], np.eye(2)
+    shown = [
+        text_of(draw_panels([Panel("t", names, names, values, tokens=tokens)], Scale(), "t", "svg"))
+        for tokens in (False, True)
+    ]
+    assert [texts.count("2 that cat") for texts in shown] == [2, 0]
+    assert [texts.count("2·that·cat") for texts in shown] == [0, 2]
+
+
+def test_numbers_of_a_scale_up_to_2_are_hundredths_and_none_is_a_negative_zero() -> None:
+    panel = Panel("t", ["a"], ["b", "c", "d", "e"], np.array([[1.234, -0.5, -0.001, 0.0]]))
+    texts = text_of(draw_panels([panel], Scale(-0.5, 1.3), "t", "svg"))
+    assert {"1.23", "-.50", ".00"} <= set(texts)
+
+
+def text_of(svg: bytes) -> list[str]:
+    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+def test_the_words_of_small_multiples_stand_once_along_the_edge_where_all_maps_share_them() -> None:
+    words = ["one", "two", "three"]
+    panels = [Panel(f"H{i}", words, words, np.eye(3)) for i in range(4)]
+    assert (
+        text_of(draw_panels(panels, Scale(), "t", "svg", across=2)).count("three") == 4
+    )  # two rows of maps, two columns
+    alone = text_of(draw_panels(panels[:1], Scale(), "t", "svg"))
+    assert (alone.count("three"), alone.count("1.00")) == (2, 3)
+
+
+def test_a_grid_of_many_tokens_has_their_indices_and_the_tokens_above_it() -> None:
+    words = [f"token{i}" for i in range(40)]
+    panels = [Panel(f"H{i}", words, words, np.eye(40)) for i in range(25)]
+    texts = text_of(draw_panels(panels, Scale(), "t", "svg", across=5, text="a text of 40 tokens"))
+    assert "token1" not in texts
+    assert [texts.count(str(index)) for index in (0, 10, 20, 30)] == [10] * 4  # beside five maps and below five
+    assert "a text of 40 tokens" in texts
+    listed = " ".join(texts[texts.index("a text of 40 tokens") + 1 :])
+    assert "Tokens:  [0]token0 token1 token2 " in listed
+    assert all(f" {word} " in f"{listed.replace(']', '] ')} " for word in words)
+    assert " [10]token10 " in listed
+
+
+def test_numbers_beside_a_map_are_not_listed_again() -> None:
+    words, numbers = [f"token{i}" for i in range(40)], [str(i) for i in range(64)]
+    texts = text_of(
+        draw_panels([Panel("m", words, numbers, np.ones((40, 64))) for _ in range(9)], Scale(), "t", "svg", across=3)
+    )
+    listed = " ".join(texts)
+    assert "[0]token0" in listed
+    assert "[0]0" not in listed
+
+
+def test_a_scale_that_ends_below_its_largest_value_says_so() -> None:
+    panel = Panel("t", ["a", "b"], ["a", "b"], np.array([[1.0, 0.0], [0.1, 0.05]]))
+    said = "Colours are linear from 0 to 0.1; larger values have the last colour."
+    assert said in text_of(draw_panels([panel], Scale(high=0.1, open_end=True), "t", "svg"))
+    assert said not in text_of(draw_panels([panel], Scale(), "t", "svg"))
+
+
+def test_of_many_weights_a_fan_has_lines_for_the_strongest_and_says_so() -> None:
+    weights = np.linspace(0.02, 0.9, 64 * 5).reshape(64, 5)
+    svg = draw_query_weights(
+        QueryWeights("looks", "b", 1, list("abcde"), weights, [f"H{i}" for i in range(64)], text="a b c d e"), "svg"
+    )
+    lines = next(e for e in ElementTree.fromstring(svg).iter(f"{SVG}g") if e.get("id", "").startswith("LineCollection"))
+    assert len(list(lines.iter(f"{SVG}path"))) == 60
+    assert "Lines: the 60 largest of 320 weights." in " ".join(text_of(svg))
+    assert "a b c d e" in text_of(svg)
+
+
+def test_a_caption_is_broken_within_its_width_and_cut_after_its_last_line() -> None:
+    words = " ".join(f"word{i}" for i in range(60))
+    whole = wrap_caption(words, 3.0, 40)
+    assert " ".join(whole) == words
+    assert all(text_width(line) <= 3.0 for line in whole)
+    assert wrap_caption(words, 3.0, 2) == [whole[0], wrap_caption(words, 3.0, 2)[1]]
+    assert wrap_caption(words, 3.0, 2)[1].endswith("…")
+    one = wrap_caption("漢" * 5 + "W" * 200, 2.0, 50)
+    assert len(one) > 5
+    assert "".join(one) == "⟨6F22⟩" * 5 + "W" * 200
+    assert all(text_width(line) <= 2.0 for line in one)
+
+
+def test_a_fan_has_the_words_twice_and_a_line_for_each_weight() -> None:
+    svg = draw_query_weights(
+        QueryWeights("looks", "b", 1, ["a", "b", "c"], np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]), ["H0", "H1"]),
+        "svg",
+    )
+    texts = text_of(svg)
+    assert [texts.count(word) for word in ("a", "b", "c", "H0", "H1")] == [2, 2, 2, 1, 1]
+    lines = next(e for e in ElementTree.fromstring(svg).iter(f"{SVG}g") if e.get("id", "").startswith("LineCollection"))
+    assert len(list(lines.iter(f"{SVG}path"))) == 3
+
+
+def test_a_format_that_is_not_there_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="must be png or svg"):
+        DRAWN["fan"]("pdf")
+
+
+def test_a_figure_of_no_map_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="there must be one"):
+        draw_panels([], Scale(), "t", "svg")
