@@ -77,7 +77,7 @@ def test_minitf_writes_the_plain_models_tokens_alone_and_in_batches() -> None:
 
 
 def test_generation_fails_where_other_tokens_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generation, "minitf", lambda *_: lambda m: [[7] * m])
+    monkeypatch.setattr(generation, "minitf", lambda *_, **__: lambda m: [[7] * m])
     with pytest.raises(weights.UnequalWork, match="from token"):
         generation.measure("minitf", "tiny", "1", n_tokens=20, seconds=0.0)
 
