@@ -17,7 +17,7 @@ from mini_tf.recipe.kind_folders import find_kind
 from mini_tf.recipe.kinds import listing, settings_of
 
 VIEWS = listing("inspection")
-PAGE = (Path(__file__).parents[1] / "mini_tf" / "inspection" / "README.md").read_text()
+PAGE = (Path(__file__).parents[2] / "mini_tf" / "inspection" / "README.md").read_text()
 
 
 def fields(settings: type[ViewSettings]) -> dict[str, Any]:
