@@ -42,8 +42,10 @@ class Settings(MemorySettings):
 
     @property
     def supports(self) -> frozenset[Ability]:
-        """Queries depend on their own tokens."""
-        return super().supports if self.attends_self or self.scale != 0 else super().supports | {"context_only"}
+        excluded: frozenset[Ability] = frozenset() if self.attends_self else frozenset({"excludes_self"})
+        # Queries depend on their own tokens.
+        without_query: frozenset[Ability] = frozenset({"context_only"}) if excluded and self.scale == 0 else frozenset()
+        return super().supports | excluded | without_query
 
     def rules_with(self, dims: AttentionDims) -> Rules:
         if not self.projections and (dims.n_kv_heads, dims.d_k, dims.d_v) != (

@@ -75,7 +75,16 @@ class ExplicitAttention(NamedTuple):
 
 
 Ability = Literal[
-    Direction, "cross", "packing", "streaming", "rotary", "bias", "unordered", "context_only", "nonnegative"
+    Direction,
+    "cross",
+    "packing",
+    "streaming",
+    "rotary",
+    "bias",
+    "unordered",
+    "excludes_self",
+    "context_only",
+    "nonnegative",
 ]
 """What a mixer may support.
 
@@ -86,6 +95,7 @@ Ability = Literal[
 - streaming: the size of its state is bounded at the end of a row (`carry`), so it may be carried from batch to batch;
 - rotary, bias: positional encodings of queries and keys, or of attention scores, beside those of embeddings;
 - unordered: outputs depend on the order of tokens and queries only by positional encodings; latent vectors have none;
+- excludes_self: a query does not attend to its own token, though its output may depend on it by the query;
 - context_only: the output at a token depends on other tokens only, as CBOW needs;
 - nonnegative: no attention weight is negative.
 """

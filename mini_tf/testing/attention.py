@@ -120,6 +120,9 @@ def explicit_matches_forward(tiny: TinyMixer, direction: Direction, layout: Layo
     assert not (visible & ~mask.mask_rows(0, L, tiny.x.device)).any(), "explicit must not add to the mask"
     own = explicit.weights[..., explicit.lead :]
     assert not own.masked_select(~visible[:, None].expand_as(own)).any(), "weights must be 0 where the mask is False"
+    diagonal = own.diagonal(dim1=-2, dim2=-1).transpose(1, 2)  # (B, L, H)
+    attends, excluded = non_padding(diagonal, token_positions) != 0, "excludes_self" in tiny.settings.supports
+    assert not (attends if excluded else ~attends).any(), f"weights of a token for itself: excludes_self is {excluded}"
     assert "nonnegative" not in tiny.settings.supports or (explicit.weights >= 0).all(), NEGATIVE
 
 
@@ -249,9 +252,8 @@ def every_parameter_has_a_gradient(tiny: TinyMixer, direction: Direction, layout
     mixer, x = tiny.mixer.train(), tiny.x.requires_grad_()
     mask = visibility_of(direction, positions_of_layout(layout), PREFIX[layout])
     mixed = mixer(x, x, mask)
-    (
-        (mixed.y * random_tensor(*mixed.y.shape, seed=2)).sum() + (0 if mixed.penalty is None else mixed.penalty)
-    ).backward()
+    penalty = 0 if mixed.penalty is None else mixed.penalty
+    ((mixed.y * random_tensor(*mixed.y.shape, seed=2)).sum() + penalty).backward()
     for name, parameter in mixer.named_parameters():
         assert parameter.grad is not None, f"{name} must have a gradient"
         assert parameter.grad.any(), f"the gradient of {name} must not be 0"

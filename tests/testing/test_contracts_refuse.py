@@ -189,6 +189,13 @@ class SeesAll(Heads):
         return replace(visibility, causal=False)
 
 
+class ExcludesSelf(Heads):
+    """Queries do not attend to their own token, which is not declared."""
+
+    def restrict(self, visibility: Visibility) -> Visibility:
+        return replace(visibility, attends_self=False)
+
+
 class SeesNeighborDocuments(Heads):
     def restrict(self, visibility: Visibility) -> Visibility:
         return replace(
@@ -283,6 +290,16 @@ FAULTY_MIXERS: list[tuple[Callable[[], MixerSettings], str, str]] = [
     ),
     (lambda: with_recurrence(OwnWeights), "explicit_matches_forward-causal-none-packed", "must equal forward"),
     (lambda: with_recurrence(SignedWeights), "explicit_matches_forward-causal-none-packed", "nonnegative is declared"),
+    (
+        lambda: with_recurrence(Fading, SUPPORTS=FadingMean.SUPPORTS | {"excludes_self"}),
+        "explicit_matches_forward-causal-none-plain",
+        "excludes_self is True",
+    ),
+    (
+        lambda: with_heads(ExcludesSelf),
+        "explicit_matches_forward-bidirectional-none-packed",
+        "excludes_self is False",
+    ),
     (
         lambda: with_recurrence(Unused),
         "every_parameter_has_a_gradient-causal-none-packed",

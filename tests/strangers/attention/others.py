@@ -6,6 +6,8 @@ from mini_tf.nn.token_positions import Visibility
 
 
 class Settings(MultiHeadSettings):
+    SUPPORTS = MultiHeadSettings.SUPPORTS | {"excludes_self"}
+
     @property
     def restriction(self) -> str:
         return "without itself"
