@@ -1,7 +1,10 @@
 """Whether the steps of a run are captured in CUDA graphs: wherever they can be, unless the recipe says otherwise."""
 
+from collections.abc import Mapping
+
 from mini_tf.optimizers import OptimizerSettings
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.run.folder import Run
 from mini_tf.system.errors import Unavailable
 from mini_tf.training.machine.device import Setup
 
@@ -32,3 +35,9 @@ def _obstacle(setup: Setup, recipe: Recipe, processes: int) -> str | None:
     if not optimizer.CAPTURABLE:
         return f"the optimizer {optimizer.kind} is not capturable"
     return None
+
+
+def record_fallbacks(run: Run, reasons: Mapping[str, str]) -> None:
+    """Record in run.json why settings were given up, beside what was chosen at the first start."""
+    if reasons:
+        run.update(auto=run.manifest.auto | {"fallbacks": run.manifest.auto.get("fallbacks", {}) | reasons})

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mini_tf.jobs.closing_messages import format_metrics, quoted
+from mini_tf.jobs.graph_choice import record_fallbacks
 from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.jobs.samples import Samples
 from mini_tf.jobs.step_lines import StepLines
@@ -59,7 +60,8 @@ class Session:
         self.optimizer = build_optimizer(
             parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype, self.sharding
         )
-        self.training = replace(training_of(parts, run.manifest.extensions, self.optimizer), warn=reporter.warn)
+        self.training = replace(training_of(parts, run.manifest.extensions, self.optimizer), warn=self._without_graphs)
+        record_fallbacks(run, parts.setup.fallbacks)
         self.group = parts.group
         self._dues: dict[int, Due] = {}
         self.counters = Counters(_started=started)
@@ -106,6 +108,10 @@ class Session:
             return self.start.step
         self._complete_last_step(report, score, bar)
         return report.step
+
+    def _without_graphs(self, line: str) -> None:
+        self.reporter.warn(line)
+        record_fallbacks(self.run, {"graphs": line})
 
     def agree(self, stop: StopRequest) -> bool:
         """Whether any process was asked to stop; then all are, so that they stop after the same step."""

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from commands import QUIET, TINY, minitf, trained
 
 from mini_tf.drawing.terminal import sparkline
+from mini_tf.jobs import assembling, session
 from mini_tf.jobs.step_lines import StepLines
 from mini_tf.objectives.next_token import PART, NextToken
 from mini_tf.trained.evaluating import evaluate_trained, evaluation_data
@@ -42,6 +44,26 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def lines(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_why_compilation_and_graphs_were_given_up_is_in_run_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide = assembling.decide_setup
+
+    def train_without_graphs(training: Any, start: Progress) -> Iterator[Report]:
+        training.warn("CUDA graphs are off: no room")
+        return train(training, start)
+
+    monkeypatch.setattr(assembling, "decide_setup", lambda *given: decide(*given).decided("compile", True, "measured"))
+    monkeypatch.setattr(assembling, "compile_failure", lambda *given: "no compiler")
+    monkeypatch.setattr(session, "train", train_without_graphs)
+    auto = record(trained(tmp_path / "run", "train.steps=1"))["auto"]
+    assert auto["compile"] is False
+    assert auto["fallbacks"] == {
+        "compile": "torch.compile does not work here: no compiler",
+        "graphs": "CUDA graphs are off: no room",
+    }
 
 
 def evaluated(run: Path) -> dict[int, dict[str, Any]]:

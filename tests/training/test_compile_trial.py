@@ -24,7 +24,7 @@ from mini_tf.jobs import assembling
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums
-from mini_tf.system.errors import Unavailable, compiler_reason, to_minitf_error
+from mini_tf.system.errors import DataFault, Unavailable, compiler_reason, to_minitf_error
 from mini_tf.training.machine import compile_trial, device
 from mini_tf.training.machine.compile_trial import compile_failure, sample_failure, without_failing_compiler
 from mini_tf.training.machine.compiled import CompiledTask
@@ -115,6 +115,15 @@ class Sum(nn.Module):
         return LossSums({"loss": (batch.labels * self.weight * batch.inputs.ids.float().mean()).sum()}, {}, None)
 
 
+class FailingSum(Sum):
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def forward(self, batch: Batch, state: State | None = None) -> LossSums:
+        raise self.error
+
+
 def batch(targets: int, length: int = 4) -> Batch:
     return Batch(Tokens(torch.ones(2, length).long()), torch.ones(targets), torch.arange(targets))
 
@@ -173,7 +182,9 @@ def test_a_trial_changes_neither_gradients_nor_random_numbers(monkeypatch: pytes
 
 def failing(error: Exception) -> Any:
     def compiled(self: Setup, task: nn.Module, feed: object = None) -> Any:
-        raise error
+        if self.compile:
+            raise error
+        return task
 
     return compiled
 
@@ -187,6 +198,23 @@ def test_a_failing_backend_is_named_and_lack_of_memory_is_left_to_the_first_step
     ):
         monkeypatch.setattr(Setup, "compiled", failing(error))
         assert compile_failure(Sum(), Feed((batch(3),)), Setup(compile=True)) == reason  # type: ignore[arg-type]
+
+
+def test_a_fault_of_data_or_task_is_not_the_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is what the same rows raise without the compiler; lack of memory is left to the first step again."""
+    monkeypatch.setattr(device, "CompiledTask", partial(CompiledTask, backend="eager"))
+    task, faults = Sum(), [DataFault("train.jsonl: changed while it was read"), torch.OutOfMemoryError("no room")]
+
+    class Unreadable(Feed):
+        def micro_batches(self, step: int) -> list[Batch]:
+            raise faults[0]
+
+    with pytest.raises(DataFault, match="changed while it was read"):
+        compile_failure(task, Unreadable(()), Setup(compile=True))  # type: ignore[arg-type]
+    with pytest.raises(IndexError, match="no such row"):
+        compile_failure(FailingSum(IndexError("no such row")), Feed((batch(3),)), Setup(compile=True))  # type: ignore[arg-type]
+    monkeypatch.setattr(Setup, "compiled", failing(ValueError("no such pass")))
+    assert compile_failure(FailingSum(faults[1]), Feed((batch(3),)), Setup(compile=True)) == "ValueError: no such pass"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("why", [EXPLICIT, RECORDED, "measured"])
@@ -205,6 +233,7 @@ def test_only_a_demanded_compilation_is_refused_if_it_fails(why: str) -> None:
     assert eager.compile is False
     assert eager.reasons["compile"].startswith("torch.compile does not work here: no room")
     assert ("unlike at the first start" in eager.reasons["compile"]) is (why == RECORDED)
+    assert eager.fallbacks == {"compile": eager.reasons["compile"]}
 
 
 def test_the_reason_of_a_compiler_is_the_error_that_it_printed() -> None:

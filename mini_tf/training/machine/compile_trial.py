@@ -6,6 +6,7 @@ folder by later ones.
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -20,25 +21,36 @@ from mini_tf.training.machine.step_timer import restored_after
 def compile_failure(task: nn.Module, feed: Feed, setup: Setup) -> str | None:
     """Why torch.compile fails on `task`, forward and backward; None if it works, or if memory runs out.
 
-    Changes neither weights nor gradients nor random state. The rows are the same at every start, also of a resumed run,
-    so that the same graphs are compiled first.
+    Raises what the same rows raise without the compiler. Changes neither weights nor gradients nor random state. The
+    rows are the same at every start, also of a resumed run, so that the same graphs are compiled first.
     """
-    steps = 2 if feed.plan.stream else 1  # the first rows of a stream have an empty state
     with restored_after(task, setup.device), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # hints of the compiler about performance
         task.train()
         try:
-            forward, state = setup.compiled(task, feed), None
-            for step in range(steps):
-                for batch in feed.micro_batches(step)[:1]:
-                    state = task.start(len(batch.inputs.ids)) if state is None and feed.plan.stream else state  # type: ignore[operator]
-                    with setup.autocast():
-                        sums = forward(batch.to(setup.device), state)
-                    torch.stack([*sums.parts.values()]).sum().backward()
-                    state = None if sums.state is None else task.carry(detach(sums.state))  # type: ignore[operator]
-        except Exception as error:  # of the compiler, or of the task, which then fails uncompiled as well
-            return None if is_out_of_memory(error) else compiler_reason(error)
-    return None
+            _first_steps(task, feed, setup)
+            return None
+        except Exception as error:  # of the compiler, or of data and task
+            failure = None if is_out_of_memory(error) else compiler_reason(error)
+        if failure is not None:
+            try:
+                _first_steps(task, feed, replace(setup, compile=False))
+            except Exception as error:
+                if not is_out_of_memory(error):  # which the first step reports, with the micro-batch that fits
+                    raise
+    return failure
+
+
+def _first_steps(task: nn.Module, feed: Feed, setup: Setup) -> None:
+    """Forward and backward pass of a micro-batch; of two for a stream, whose first rows have an empty state."""
+    forward, state = setup.compiled(task, feed), None
+    for step in range(2 if feed.plan.stream else 1):
+        for batch in feed.micro_batches(step)[:1]:
+            state = task.start(len(batch.inputs.ids)) if state is None and feed.plan.stream else state  # type: ignore[operator]
+            with setup.autocast():
+                sums = forward(batch.to(setup.device), state)
+            torch.stack([*sums.parts.values()]).sum().backward()
+            state = None if sums.state is None else task.carry(detach(sums.state))  # type: ignore[operator]
 
 
 def without_failing_compiler(setup: Setup, reason: str | None) -> Setup:
@@ -58,7 +70,7 @@ def without_failing_compiler(setup: Setup, reason: str | None) -> Setup:
         if setup.reasons["compile"] == RECORDED
         else ""
     )
-    return setup.decided("compile", False, f"torch.compile does not work here: {reason}{changed}")
+    return setup.without("compile", f"torch.compile does not work here: {reason}{changed}")
 
 
 def sample_failure(device: torch.device) -> str | None:

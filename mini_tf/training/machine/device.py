@@ -44,6 +44,7 @@ class Setup:
     micro_batch_size: rows of a micro-batch in training; 0 outside training. reasons: why each setting has its value.
     undecided: settings that have a safe default and may be tuned. measured: seconds per step by setting and value.
     provisional: the tuning was too incomplete to be cached for later runs. graphs: steps are captured in CUDA graphs.
+    fallbacks: why a setting was given up after it was chosen.
     """
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -56,19 +57,15 @@ class Setup:
     measured: dict[str, dict[str, float]] = field(default_factory=dict)
     provisional: bool = False
     graphs: bool = False
+    fallbacks: dict[str, str] = field(default_factory=dict)
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that decide the arithmetic: an argument of `resolve_setup`, compared when a run is resumed."""
         rows = {"micro_batch_size": self.micro_batch_size} if self.micro_batch_size else {}
         graphs = {"graphs": self.graphs} if self.device.type == "cuda" else {}
-        values = {
-            "device": str(self.device),
-            "precision": self.precision,
-            "compile": self.compile,
-            "threads": self.threads,
-        }
-        return {**values, **graphs, **rows}
+        decided = {"precision": self.precision, "compile": self.compile, "threads": self.threads}
+        return {"device": str(self.device), **decided, **graphs, **rows}
 
     @property
     def record(self) -> dict[str, Any]:
@@ -78,6 +75,10 @@ class Setup:
     def decided(self, key: str, value: Any, reason: str) -> "Setup":
         """A copy with one setting decided."""
         return replace(self, **{key: value}, reasons={**self.reasons, key: reason}, undecided=self.undecided - {key})
+
+    def without(self, key: str, reason: str) -> "Setup":
+        """A copy with a setting given up after it was chosen, which run.json records."""
+        return replace(self.decided(key, False, reason), fallbacks=self.fallbacks | {key: reason})
 
     def describe(self) -> str:
         """All settings with their reasons in one line; neighbours with the same reason share it."""

@@ -221,7 +221,7 @@ def _compile(setup: Setup, bench: _Bench) -> Setup:
         seconds = bench.compare({False: setup, True: compiled}, rows, bounded=False)
     except Exception as error:  # any failure of the compiler: train without it
         bench.failed = True
-        return setup.decided("compile", False, f"torch.compile does not work here: {compiler_reason(error)}")
+        return setup.without("compile", f"torch.compile does not work here: {compiler_reason(error)}")
     if bench.busy:
         return setup.decided("compile", False, BUSY)
     cost = max(0.0, first - 2 * seconds[True] * rows / bench.length.batch_size)
