@@ -106,6 +106,8 @@ def _asked(
 ) -> Iterator[tuple[str, ast.expr | ast.pattern]]:
     bodies = [made.body for made in ast.walk(tree) if isinstance(made, ast.ClassDef)]
     declared_lists = [value for body in bodies for name, value in _bound(body) if name in NAMED_LISTS]
+    functions = [node for body in bodies for node in body if isinstance(node, ast.FunctionDef)]
+    declared_lists += [node for one in functions if one.name in NAMED_LISTS for node in ast.walk(one)]  # by settings
     for scope, env in _scopes(tree):
         for node in scope:
             if node in declared_lists:

@@ -1,6 +1,6 @@
 """`minitf finetune`: train a model on a task."""
 
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 
@@ -43,7 +43,7 @@ def task_recipes() -> list[str]:
     import yaml
 
     from mini_tf.recipe.arguments import presets
-    from mini_tf.recipe.kinds import kinds_of
+    from mini_tf.recipe.kinds import kinds_of, settings_of
 
     given = {
         name: yaml.safe_load(file.read_text(encoding="utf-8")).get("objective") for name, file in presets().items()
@@ -52,7 +52,11 @@ def task_recipes() -> list[str]:
         name: objective.get("kind") if isinstance(objective, dict) else objective for name, objective in given.items()
     }
     objectives: dict[str, Any] = kinds_of("objectives")
-    tasks = {word for word, objective in objectives.items() if objective.is_task()}
+    tasks = {
+        word
+        for word, objective in objectives.items()
+        if not cast("Any", settings_of("data.datasets", objective.DATASET)).STREAM
+    }
     return [name for name, word in words.items() if word in tasks]
 
 

@@ -95,12 +95,12 @@ def training_command(
 def _command_warning(command: str, resolved: "Resolved") -> str | None:
     """A warning where the recipe belongs to the other command; both train the same."""
     recipe, shown = resolved.recipe, resolved.name
-    if command == "finetune" and not recipe.objective.is_task() and recipe.model.init_from is None:
+    if command == "finetune" and recipe.objective.dataset().STREAM and recipe.model.init_from is None:
         return (
             f"{shown} trains from scratch, as `minitf pretrain {shown}` does; model.init_from=RUN starts from the"
             " weights of a run"
         )
-    if command == "pretrain" and recipe.objective.is_task() and "tokens" not in recipe.objective.predicts:
+    if command == "pretrain" and not recipe.objective.dataset().STREAM and "tokens" not in recipe.objective.PREDICTS:
         return f"{shown} is a task recipe; its command is `minitf finetune {shown}`, which does the same"
     return None
 

@@ -1,7 +1,7 @@
 """A recipe's examples before tokenization: its files, their split, and the tokenizers trained on them."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -235,13 +235,14 @@ class RawData:
             return [(settings.source, (True,)), (settings, (False,))]
         return [(settings, (True, False) if self.dataset.SOURCE else (False,))]
 
-    def tokenizers(self, settings: sections.Tokenizer, needs: Iterable[str] = (), n_sentinels: int = 0) -> Tokenizers:
-        """Loaded, or trained on the training split. needs: special tokens to add to a loaded one if missing.
+    def tokenizers(self, settings: sections.Tokenizer, needs: Sequence[str] = ()) -> Tokenizers:
+        """Loaded, or trained on the training split. needs: special tokens to add if missing, by
+        `ObjectiveSettings.TOKENS`; a trained one lacks only sentinels.
 
-        n_sentinels: sentinels to add if missing, to a trained one too.
         """
-        needs = [*needs, *(["separator"] if self.dataset.separated(self.data) else [])]
-
+        n_sentinels = needs.count("sentinel")
+        needs = [name for name in needs if name != "sentinel"]
+        needs += ["separator"] if self.dataset.separated(self.data) else []
         loaded = [
             self._tokenizer(tokenizer, sources, needs).with_sentinels(n_sentinels, trained=tokenizer.path is None)
             for tokenizer, sources in self._needed(settings)

@@ -24,7 +24,7 @@ from mini_tf.parallel.dividing import ALONE, Team
 from mini_tf.parallel.group import ProcessGroup, refuse_different
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import FilePair
-from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.system.cache import CacheEntry, build_or_load, cache_folder, draft, find_entry, hash_of, load, publish
 from mini_tf.system.errors import DataFault
 from mini_tf.system.hub import PREFIX
@@ -61,7 +61,7 @@ def open_data(
     if any(group.all_gather(trains)):
         _ = raw.data_split  # by all processes at once
     with group.local_rank_0_first():
-        used = tokenizers or raw.tokenizers(tokenizer, objective.TOKENS, objective.n_sentinels)
+        used = tokenizers or raw.tokenizers(tokenizer, objective.TOKENS)
 
     def build(folder: Path) -> dict[str, Any]:
         data_split = raw.data_split

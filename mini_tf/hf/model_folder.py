@@ -294,7 +294,7 @@ def _tokenizer(settings: SingleTokenizer, recipe: Recipe, config: Config) -> Tok
 
 def _labels(config: Config, head: Head, recipe: Recipe) -> Labels | None:
     """The labels of a task, by id2label; None of objectives without labels."""
-    if "tokens" in recipe.objective.predicts or not recipe.objective.is_task():
+    if "tokens" in recipe.objective.PREDICTS or recipe.objective.dataset().STREAM:
         return None
     n, names = config.n_labels, config.mapping("id2label")
     if head.numbers:

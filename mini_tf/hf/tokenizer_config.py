@@ -174,7 +174,7 @@ def tokenizer_files(loaded: LoadedModel) -> dict[str, bytes]:
         "model_max_length": loaded.model.context,
         "clean_up_tokenization_spaces": False,
     }
-    if model.causal and not model.SOURCE and "tokens" in loaded.recipe.objective.predicts:
+    if model.causal and not model.SOURCE and "tokens" in loaded.recipe.objective.PREDICTS:
         settings["padding_side"] = "left"  # a text is continued at its last token
     if loaded.model.n_types > 1:
         settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]

@@ -181,7 +181,11 @@ def of_other_documents(answers: Sequence[Answer]) -> list[Answer]:
 def _mask_of(trained: Trained) -> int | None:
     """The mask token of a masked language model, None for a causal one; UsageFault for others."""
     objective, mask = trained.recipe.objective, trained.tokenizer.vocabulary.mask
-    if objective.SOURCE or "tokens" not in objective.predicts or (mask is None and not trained.recipe.model.causal):
+    if (
+        "source" in objective.SUPPORTS
+        or "tokens" not in objective.PREDICTS
+        or (mask is None and not trained.recipe.model.causal)
+    ):
         what = (
             f"{trained.folder.name} has the objective {objective.kind}, which predicts no next or masked token of a"
             " text"

@@ -104,7 +104,7 @@ def build(
     full = None
     if recipe.adapter is not None:
         full = (
-            fully_trainable(meta, "tokens" in recipe.objective.predicts, loaded)
+            fully_trainable(meta, "tokens" in recipe.objective.PREDICTS, loaded)
             if resumed is None
             else read_fully_trainable(resumed)
         )

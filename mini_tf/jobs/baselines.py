@@ -11,7 +11,7 @@ from mini_tf.data.packing import Packing
 from mini_tf.data.store import Store
 from mini_tf.jobs.parts import Parts
 from mini_tf.objectives import Objective
-from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.kinds import cache_identity, settings_of
 from mini_tf.recipe.metrics import metrics_of, ranking_metrics
 from mini_tf.recipe.recipe import Recipe
@@ -120,10 +120,10 @@ def measure_baselines(
     if not recipe.eval.baseline:
         return Baselines()
     data = BaselineData(
-        settings.dataset(), train, val, objective.prepare, labels, "every_token" in settings.predicts, check
+        settings.dataset(), train, val, objective.prepare, labels, "every_token" in settings.PREDICTS, check
     )
     measured, notes, absent = dict[str, Measured](), list[str](), dict[str, list[str]]()
-    for kind in settings.baselines:
+    for kind in settings.BASELINES:
         baseline: Any = settings_of("baselines", kind)()
         if packages := missing(*baseline.REQUIRES):
             absent.setdefault(" and ".join(packages), []).append(kind)
@@ -149,7 +149,7 @@ def baseline_metrics(objective: ObjectiveSettings) -> dict[str, list[str]]:
         {*ranking_metrics(objective), "bits_per_byte"},
         dict[str, list[str]](),
     )
-    for kind in objective.baselines:
+    for kind in objective.BASELINES:
         baseline: Any = settings_of("baselines", kind)
         for name in (name for name in baseline.METRICS if name in known):
             requires.setdefault(f"{PREFIX}{name}", []).extend(baseline.REQUIRES)
@@ -165,7 +165,7 @@ def baselines_of(parts: Parts, check: Callable[[], None]) -> Baselines:
 
 def baselines_of_trained(trained: Trained, store: Store, note: Callable[[str], None] = lambda line: None) -> Baselines:
     """The baselines of a trained model on `store`, fitted on its own training data. note: says how these are read."""
-    if not trained.recipe.eval.baseline or not trained.recipe.objective.baselines:
+    if not trained.recipe.eval.baseline or not trained.recipe.objective.BASELINES:
         return Baselines()
     try:
         train = run_data(trained, note)["train"]

@@ -7,7 +7,8 @@ from pathlib import Path
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.copying import MIN_RUN, copied_share
-from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.recipe.kind_settings.inference_settings import training_keys
+from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 
 COPY_CHECK_TOKENS = 10_000_000
 """Maximum number of training tokens that a sample is compared with."""
@@ -47,7 +48,10 @@ def overfitting(epochs: float, train_loss: float, val_loss: float, objective: Ob
     train_loss: mean since the previous evaluation. val_loss: of the last evaluation, possibly on a sample.
     """
     start = f"{times(epochs)} epochs; last evaluation: validation loss {val_loss:.2f}"
-    unlike = " and ".join(words for name, words in objective.TRAINING_ONLY.items() if getattr(objective, name))
+    active = [
+        name for name in type(objective).model_fields if name in training_keys(objective) and getattr(objective, name)
+    ]
+    unlike = " and ".join(name.removesuffix("_rate").replace("_", " ") for name in active)
     if unlike:
         return f"{start}, mean training loss with {unlike} {train_loss:.2f}"
     gap = val_loss - train_loss

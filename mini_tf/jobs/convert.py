@@ -89,7 +89,7 @@ def convert(
             identity, decides={**identity.decides, **memory}, not_default={**identity.not_default, **memory}
         )
     with open_run(location, identity) as new:
-        kl = kl_divergence(trained, converted, store) if "tokens" in trained.recipe.objective.predicts else None
+        kl = kl_divergence(trained, converted, store) if "tokens" in trained.recipe.objective.PREDICTS else None
         before, after = (_measure(model, store) for model in (trained, converted))
         if new.status != "finished":
             start_run(new, identity)

@@ -211,13 +211,13 @@ def _source(name: str, init_prefixes: Mapping[str, str], available: Mapping[str,
 def _same_head_outputs(recipe: Recipe, trained: LoadedModel, data: TokenizedData) -> bool:
     """Whether both heads predict the same: tokens, the same classes, or numbers with the same mean and scale."""
     own, other = recipe.objective, trained.recipe.objective
-    if "tokens" in own.predicts & other.predicts:
+    if "tokens" in own.PREDICTS & other.PREDICTS:
         return True
     outputs = {
         None if labels is None else (labels.names, labels.mean, labels.scale)
         for labels in (data.labels, trained.labels)
     }
-    return own.kind == other.kind and "tokens" not in own.predicts ^ other.predicts and len(outputs) == 1
+    return own.kind == other.kind and "tokens" not in own.PREDICTS ^ other.PREDICTS and len(outputs) == 1
 
 
 def _refuse_incompatible(recipe: Recipe, trained: LoadedModel, data: TokenizedData) -> None:

@@ -85,9 +85,8 @@ class Session:
             for report in _with_wait_message(train(self.training, self.start)):
                 self._count(report)
                 last = self.training.schedule.finished(report.step, report.seconds)
-                ended = self.training.schedule.starts_at(
-                    report.step
-                )  # before --extend; the checkpoint of this step was lost
+                # Before --extend; the checkpoint of this step was lost.
+                ended = self.training.schedule.starts_at(report.step)
                 score = self._evaluate(report, bar) if last or ended or self._due(report).evaluation(report) else None
                 if score is None:
                     self._record(report, {}, bar)
@@ -137,10 +136,8 @@ class Session:
             self.reporter.warn(f"step {report.step}: {report.problem.message}; the step is skipped ({count})")
             return
         if self.counters.is_spike(report.loss):
-            self.reporter.warn(
-                f"step {report.step}: the loss jumps to {report.loss:.3g}; mean since the last evaluation:"
-                f" {self.counters.mean_loss:.3g}"
-            )
+            mean = f"mean since the last evaluation: {self.counters.mean_loss:.3g}"
+            self.reporter.warn(f"step {report.step}: the loss jumps to {report.loss:.3g}; {mean}")
         self.counters.add_step(report.loss)
 
     @contextmanager

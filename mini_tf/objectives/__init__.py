@@ -4,21 +4,17 @@ This file is the contract. Every other file of this package is one objective, na
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.data.examples import Labels
 from mini_tf.data.store import Store
-from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
-from mini_tf.recipe import kind_settings
+from mini_tf.recipe.kind_settings.objectives import NATS_PER_TOKEN, ObjectiveSettings, by_settings
 
-LABEL_SMOOTHING = MappingProxyType({"label_smoothing": "label smoothing"})
-"""`TRAINING_ONLY` of an objective with label smoothing."""
+__all__ = ["NATS_PER_TOKEN", "LossSums", "Objective", "ObjectiveSettings", "Task", "by_settings"]
 
 
 class LossSums(NamedTuple):
@@ -69,25 +65,15 @@ class Task(nn.Module):
         return self.model
 
 
-class ObjectiveSettings(kind_settings.ObjectiveSettings):
-    @property
-    def visible_targets(self) -> float:
-        """Largest share of the targets that the inputs show, such as selected tokens that masking leaves unchanged."""
-        return 0.0
-
-    def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Objective":
-        """The objective. labels: classes or statistics of the labels in the data, for labelled datasets.
-
-        Raises DataFault if the vocabulary lacks a special token that the objective needs.
-        """
-        raise NotImplementedError
-
-
 class Objective:
     """Inputs, targets, loss and metrics of one way to train a model."""
 
     lookahead: int = 0
     """Tokens of a row beyond the context: targets of the last positions, never inputs."""
+    added_tokens: int = 0
+    """Tokens that it adds to a row of running text, such as an end token; rows are shorter by as many."""
+    visible_targets: float = 0.0
+    """Largest share of the targets that the inputs show, such as selected tokens that masking leaves unchanged."""
     needs_word_starts: bool = False
     """`prepare` reads `Rows.word_starts`."""
     needs_sentence_starts: bool = False
@@ -95,7 +81,7 @@ class Objective:
     weights: Mapping[str, float] = {}
     """Weight of each part of the loss; 1 if absent."""
 
-    def __init__(self, settings: kind_settings.ObjectiveSettings) -> None:
+    def __init__(self, settings: ObjectiveSettings) -> None:
         """settings: of this objective; other packages read their class variables."""
         self.settings = settings
 

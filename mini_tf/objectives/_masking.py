@@ -35,10 +35,6 @@ class MaskingSettings(ObjectiveSettings):
     min_distance: int = Field(1, ge=1, le=2**20)
     """Smallest distance in tokens between two targets of a row; fewer tokens are selected if there is no room."""
 
-    @property
-    def visible_targets(self) -> float:
-        return self.replace[2]
-
     def rules(self) -> Rules:
         if self.min_distance > 1 and self.scheme != "token":
             yield Rule(

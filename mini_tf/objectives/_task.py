@@ -22,25 +22,26 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
-from mini_tf.objectives import LABEL_SMOOTHING, LossSums, Objective, ObjectiveSettings
+from mini_tf.objectives import LossSums, Objective, ObjectiveSettings, by_settings
 from mini_tf.recipe.data import NonEmptyText
 from mini_tf.recipe.kind_settings import ModelSettings
 from mini_tf.recipe.kind_settings.class_weights import ClassWeights
+from mini_tf.recipe.kind_settings.objectives import Addition
 from mini_tf.recipe.kinds import Rule, Rules, settings_of
+from mini_tf.recipe.sections import Train
 from mini_tf.recipe.values import no_such_class
 from mini_tf.system.errors import RecipeFault
 
 Loss = Callable[[Tensor, Tensor, bool], Tensor]
 """(outputs (T, C), labels (T,), training) -> the loss, summed over the T targets."""
-TOKEN_DROPOUT = {"token_dropout_rate": "token dropout"}
 
 
 class TaskSettings(ObjectiveSettings):
     """Settings of every objective with a task head."""
 
-    DIRECTIONS = frozenset({"bidirectional", "causal"})
+    SUPPORTS = frozenset({"bidirectional", "causal"})
     TOKENS = ("separator",)
-    TRAINING_ONLY = TOKEN_DROPOUT
+    TRAINING_KEYS = frozenset({"token_dropout_rate"})
 
     dropout_rate: float = Field(0.1, ge=0, lt=1)
     """Dropout probability before the task head."""
@@ -58,11 +59,11 @@ class TaskSettings(ObjectiveSettings):
         return None
 
     @property
-    def has_features(self) -> bool:
-        return self.features is not None
+    def additions(self) -> frozenset[Addition]:
+        return frozenset({"features"} if self.features is not None else ())
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
+    @by_settings
+    def METRICS(self) -> tuple[str, ...]:
         return ("network_scale",) if self.features is not None and self.features.network_scale == "fit" else ()
 
 
@@ -80,7 +81,7 @@ class PooledSettings(TaskSettings):
     def features(self) -> WideSettings | None:
         return self.wide
 
-    def rules_with(self, model: ModelSettings, steps: int | None) -> Rules:
+    def rules_with(self, model: ModelSettings, train: Train) -> Rules:
         if self.pool == "first" and model.causal:
             yield "objective.pool", f"the first token of a {model.kind} attends only to itself; use mean or last"
         if model.per_token_setting and self.pool not in TOKEN_POOLS:
@@ -92,7 +93,7 @@ class PooledSettings(TaskSettings):
 class ClassSettings(TaskSettings):
     """Settings of objectives that predict classes."""
 
-    TRAINING_ONLY = LABEL_SMOOTHING | {"class_weights": "class weights"} | TOKEN_DROPOUT
+    TRAINING_KEYS = frozenset({"label_smoothing", "class_weights"})
 
     labels: Annotated[tuple[NonEmptyText, ...], Field(min_length=2, max_length=65536)] | None = None
     """Names of the classes, in this order; null: the classes in the training data."""
@@ -116,9 +117,10 @@ class ClassSettings(TaskSettings):
         return self.labels
 
     @property
-    def fitted_after_training(self) -> frozenset[str]:
-        given = {"temperature": self.calibrate, "bias": self.logit_adjustment is not None}
-        return frozenset(name for name, is_fitted in given.items() if is_fitted)
+    def additions(self) -> frozenset[Addition]:
+        temperature: set[Addition] = {"temperature"} if self.calibrate else set()
+        bias: set[Addition] = set() if self.logit_adjustment is None else {"bias"}
+        return super().additions | temperature | bias
 
     def dataset(self) -> Any:
         dataset = settings_of("data.datasets", self.DATASET)
@@ -154,7 +156,7 @@ class TaskObjective(Objective):
         super().__init__(settings)
         self.vocabulary_size, self.texts = vocabulary.size, vocabulary.texts
         self.dropout_rate, self.token_dropout_rate = settings.dropout_rate, settings.token_dropout_rate
-        self.fits_network_scale = "network_scale" in settings.metrics
+        self.fits_network_scale = "network_scale" in settings.METRICS
         self.n_outputs, self.n_types, self.dense, self.head_bias = n_outputs, 0, settings.dense, settings.head_bias
         assert vocabulary.separator is not None
         before = (vocabulary.begin_id,) if vocabulary.template is None else vocabulary.template.before

@@ -8,7 +8,7 @@ itself, and ends with the separator in source and target. Special tokens stay wh
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -22,10 +22,12 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.noises import NoiseSettings, NoisyText, corrupt
-from mini_tf.objectives import Objective, ObjectiveSettings
+from mini_tf.objectives import NATS_PER_TOKEN, Objective, ObjectiveSettings, by_settings
 from mini_tf.objectives._token_loss import TokenLoss, make_batch
-from mini_tf.recipe.kind_settings import Prediction
-from mini_tf.recipe.kinds import KindOf, OneOrMore, Rules, default_kind
+from mini_tf.recipe.kind_settings import ModelSettings
+from mini_tf.recipe.kind_settings.objectives import Prediction
+from mini_tf.recipe.kinds import KindOf, OneOrMore, Rule, Rules, default_kind
+from mini_tf.recipe.sections import Train
 from mini_tf.system.errors import DataFault
 
 PART = "denoising"
@@ -33,13 +35,9 @@ DEFAULT_NOISE = (default_kind("noises", "infill"), default_kind("noises", "permu
 
 
 class Settings(ObjectiveSettings):
-    DIRECTIONS = frozenset({"causal"})
-    SOURCE = True
-    PIPELINE, BASELINES = "text_infilling", ("ngram",)
-    TOKENS: ClassVar[tuple[str, ...]] = ("separator", "mask")
-    PREDICTS = frozenset({"tokens", "every_token"})
-    TOKEN_LOSS, METRICS = PART, ("accuracy",)
-    ADDED_TOKENS = 1
+    SUPPORTS = frozenset({"causal", "source"})
+    PIPELINE = "text_infilling"
+    LOSS_UNIT, METRICS = NATS_PER_TOKEN, ("accuracy",)
 
     noise: Annotated[tuple[Annotated[NoiseSettings, KindOf("noises")], ...], OneOrMore()] = Field(
         default_factory=lambda: tuple(make() for make in DEFAULT_NOISE)
@@ -61,30 +59,30 @@ class Settings(ObjectiveSettings):
             if not any(noise.MARKS for noise in self.noise):
                 yield "noise", "replaces no spans, which target: spans predicts; add infill, mask or spans"
 
-    @property
-    def n_sentinels(self) -> int:
-        return self.sentinels if self.target == "spans" else 0
+    def rules_with(self, model: ModelSettings, train: Train) -> Rules:
+        if train.context < 2:
+            yield Rule("train.context", "1 tokens cannot hold an example; use at least 2", ("objective",))
 
-    @property
-    def predicts(self) -> frozenset[Prediction]:
-        return self.PREDICTS if self.target == "text" else self.PREDICTS - {"every_token"}
+    @by_settings
+    def TOKENS(self) -> tuple[str, ...]:
+        return "separator", "mask", *(["sentinel"] * self.sentinels if self.target == "spans" else ())
 
-    @property
-    def visible_targets(self) -> float:
-        return float(self.target == "text")  # the source has what the noise leaves of it
+    @by_settings
+    def PREDICTS(self) -> frozenset[Prediction]:
+        return frozenset({"tokens", "every_token"} if self.target == "text" else {"tokens"})
 
-    @property
-    def baselines(self) -> tuple[str, ...]:
-        return self.BASELINES if self.target == "text" else ()  # sentinels are not in the text that is counted
+    @by_settings
+    def BASELINES(self) -> tuple[str, ...]:
+        return ("ngram",) if self.target == "text" else ()  # sentinels are not in the text that is counted
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Denoising":
         if vocabulary.separator is None:
             raise DataFault("the tokenizer has no separator token, which ends a target sequence")
         if vocabulary.mask is None:
             raise DataFault("the tokenizer has no [MASK] token, which denoising needs")
-        if len(vocabulary.sentinels) < self.n_sentinels:
+        if len(vocabulary.sentinels) < (n_sentinels := self.TOKENS.count("sentinel")):
             raise DataFault(
-                f"the tokenizer has {len(vocabulary.sentinels)} sentinel tokens; target: spans needs {self.n_sentinels}"
+                f"the tokenizer has {len(vocabulary.sentinels)} sentinel tokens; target: spans needs {n_sentinels}"
             )
         return Denoising(self, vocabulary, vocabulary.separator, vocabulary.mask)
 
@@ -99,11 +97,14 @@ class Sides(NamedTuple):
 
 
 class Denoising(Objective):
+    added_tokens = 1  # the separator behind the text
+
     def __init__(self, settings: Settings, vocabulary: Vocabulary, separator: int, mask: int) -> None:
         super().__init__(settings)
         self.noise, self.separator, self.mask = settings.noise, separator, mask
         self.begin = separator if vocabulary.begin is None else vocabulary.begin
-        self.sentinels = np.array(vocabulary.sentinels[: settings.n_sentinels], np.int64)
+        self.sentinels = np.array(vocabulary.sentinels[: settings.TOKENS.count("sentinel")], np.int64)
+        self.visible_targets = float(settings.target == "text")  # the source has what the noise leaves of it
         self.borders = np.array(sorted(vocabulary.special_ids - {vocabulary.unk}))
         self.needs_sentence_starts = any(noise.NEEDS_SENTENCES for noise in settings.noise)
 

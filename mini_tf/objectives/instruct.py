@@ -14,20 +14,20 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.model import Model
-from mini_tf.objectives import LABEL_SMOOTHING, Objective, ObjectiveSettings
+from mini_tf.objectives import NATS_PER_TOKEN, Objective, ObjectiveSettings
 from mini_tf.objectives._token_loss import TokenLoss, make_batch
 
 PART = "instruct"
 
 
 class Settings(ObjectiveSettings):
-    DIRECTIONS = frozenset({"causal"})
+    SUPPORTS = frozenset({"causal"})
     DATASET, BASELINES = "chats", ("lead_sentence", "copied_source", "ngram")
     PIPELINE = "chat"
     TOKENS = ("separator",)
     PREDICTS = frozenset({"tokens"})
-    TOKEN_LOSS, METRICS = PART, ("accuracy",)
-    TRAINING_ONLY = LABEL_SMOOTHING
+    LOSS_UNIT, METRICS = NATS_PER_TOKEN, ("accuracy",)
+    TRAINING_KEYS = frozenset({"label_smoothing"})
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Label smoothing in training."""

@@ -12,7 +12,7 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.model import Model
-from mini_tf.objectives import Objective
+from mini_tf.objectives import NATS_PER_TOKEN, Objective
 from mini_tf.objectives._masking import Masking, MaskingSettings
 from mini_tf.objectives._token_loss import TokenLoss, make_batch
 
@@ -20,10 +20,10 @@ PART = "masked"
 
 
 class Settings(MaskingSettings):
-    DIRECTIONS = frozenset({"bidirectional"})
+    SUPPORTS = frozenset({"bidirectional"})
     PIPELINE, BASELINES = "fill_mask", ("unigram", "neighbours")
     PREDICTS = frozenset({"tokens"})
-    TOKEN_LOSS, METRICS = PART, ("accuracy",)
+    LOSS_UNIT, METRICS = NATS_PER_TOKEN, ("accuracy",)
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "Masked":
         return Masked(self, Masking(self, vocabulary, "masked language modelling"))
@@ -33,6 +33,7 @@ class Masked(Objective):
     def __init__(self, settings: Settings, masking: Masking) -> None:
         super().__init__(settings)
         self.masking, self.needs_word_starts = masking, masking.needs_word_starts
+        self.visible_targets = settings.replace[2]
 
     def prepare(self, rows: Rows) -> Batch:
         ids, is_target = rows.ids.copy(), np.zeros(rows.ids.shape, dtype=bool)

@@ -7,18 +7,17 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.model import Model
-from mini_tf.objectives import Objective, ObjectiveSettings
+from mini_tf.objectives import NATS_PER_TOKEN, Objective, ObjectiveSettings
 from mini_tf.objectives._token_loss import TokenLoss, make_batch
 
 PART = "next_token"
 
 
 class Settings(ObjectiveSettings):
-    DIRECTIONS = frozenset({"causal"})
+    SUPPORTS = frozenset({"causal", "streaming"})
     PIPELINE, BASELINES = "text_generation", ("ngram",)
-    STREAMS = True
     PREDICTS = frozenset({"tokens", "every_token"})
-    TOKEN_LOSS, METRICS = PART, ("accuracy",)
+    LOSS_UNIT, METRICS = NATS_PER_TOKEN, ("accuracy",)
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "NextToken":
         return NextToken(self)

@@ -17,7 +17,7 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
-from mini_tf.objectives import Objective, ObjectiveSettings
+from mini_tf.objectives import NATS_PER_TOKEN, Objective, ObjectiveSettings
 from mini_tf.objectives._token_loss import TokenLoss, make_batch
 from mini_tf.recipe.values import Share
 
@@ -25,10 +25,10 @@ PART = "prefix"
 
 
 class Settings(ObjectiveSettings):
-    DIRECTIONS = frozenset({"prefix"})
+    SUPPORTS = frozenset({"prefix"})
     PIPELINE, BASELINES = "text_generation", ("ngram",)
     PREDICTS = frozenset({"tokens"})
-    TOKEN_LOSS, METRICS = PART, ("accuracy",)
+    LOSS_UNIT, METRICS = NATS_PER_TOKEN, ("accuracy",)
 
     prefix_rate: tuple[Share, Share] = Field((0.0, 1.0))
     """Smallest and largest share of a document that is its prefix, drawn uniformly; at least one token, and not all."""

@@ -17,7 +17,7 @@ from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
-from mini_tf.objectives import LABEL_SMOOTHING, Objective, ObjectiveSettings
+from mini_tf.objectives import NATS_PER_TOKEN, Objective, ObjectiveSettings
 from mini_tf.objectives._token_loss import TokenLoss, make_batch
 from mini_tf.system.errors import DataFault
 
@@ -25,15 +25,14 @@ PART = "seq2seq"
 
 
 class Settings(ObjectiveSettings):
-    DIRECTIONS = frozenset({"causal"})
-    SOURCE = True
+    SUPPORTS = frozenset({"causal", "source"})
     DATASET = "pairs"
     BASELINES = ("lead_sentence", "copied_source", "ngram")
     PIPELINE = "text2text_generation"
     TOKENS: ClassVar[tuple[str, ...]] = ("separator",)
     PREDICTS = frozenset({"tokens", "every_token"})
-    TOKEN_LOSS, METRICS = PART, ("accuracy",)
-    TRAINING_ONLY = LABEL_SMOOTHING
+    LOSS_UNIT, METRICS = NATS_PER_TOKEN, ("accuracy",)
+    TRAINING_KEYS = frozenset({"label_smoothing"})
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Label smoothing in training; Vaswani et al. 2017 use 0.1."""

@@ -157,7 +157,7 @@ class Pipeline:
         return None
 
     def decision_fitter(self) -> Fitter | None:
-        """Like `metric_accumulator`, but also fits what `objective.fitted_after_training` names; None if nothing."""
+        """Like `metric_accumulator`, but also fits what `ObjectiveSettings.additions` names; None if nothing."""
         return None
 
     def generate_with_references(

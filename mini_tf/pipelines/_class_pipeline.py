@@ -33,7 +33,7 @@ MIN_EXAMPLES = 10
 MAX_LISTED = 8
 """Biases in a message."""
 TEMPERATURE, BIAS = "temperature", "bias"
-"""What can be fitted: `ObjectiveSettings.fitted_after_training`."""
+"""What can be fitted, of `ObjectiveSettings.additions`."""
 
 
 class DecisionFitter(ClassAccumulator):
@@ -266,5 +266,5 @@ class ClassPipeline(PredictionPipeline):
         return ClassAccumulator(self.rule, self.measure)
 
     def decision_fitter(self) -> DecisionFitter | None:
-        fits = self.recipe.objective.fitted_after_training
+        fits = self.recipe.objective.additions - {"features"}
         return DecisionFitter(DecisionRule(self.scheme), self.measure, self.labels.names, fits) if fits else None

@@ -45,7 +45,9 @@ def _masked(text: str) -> str:
 
 
 def _infiller(bundle: ModelBundle, options: Generate, context: int | None = None) -> Infiller:
-    return Infiller(bundle.model, bundle.tokenizer, bundle.recipe.objective.n_sentinels, options, context=context)
+    return Infiller(
+        bundle.model, bundle.tokenizer, bundle.recipe.objective.TOKENS.count("sentinel"), options, context=context
+    )
 
 
 class InfillingGenerator(EncoderDecoderGenerator):

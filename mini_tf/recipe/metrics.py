@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt
 
-from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.recipe.kind_settings.objectives import NATS_PER_TOKEN, ObjectiveSettings
 from mini_tf.recipe.kinds import Rule, Rules
 from mini_tf.recipe.sections import Eval
 from mini_tf.recipe.values import show
@@ -25,13 +25,12 @@ def metrics_of(
 
     classes: those of the run, if known.
     """
-    every_token = "every_token" in (objective.PREDICTS if isinstance(objective, type) else objective.predicts)
-    of_tokens = ("perplexity", "bits_per_byte")[: 1 + every_token] if objective.TOKEN_LOSS is not None else ()
+    n_of_tokens = 0 if objective.LOSS_UNIT != NATS_PER_TOKEN else 2 if "every_token" in objective.PREDICTS else 1
     pipeline = objective.pipeline()
     return (
         "loss",
-        *of_tokens,
-        *(objective.METRICS if isinstance(objective, type) else objective.metrics),
+        *("perplexity", "bits_per_byte")[:n_of_tokens],
+        *objective.METRICS,
         *(() if pipeline is None else (*pipeline.metrics_for(classes), *pipeline.GENERATION_METRICS)),
     )
 

@@ -15,7 +15,7 @@ from mini_tf.recipe.arguments import YAML_BEGINS, is_data_name, is_override, pre
 from mini_tf.recipe.corpora import built_in_corpora
 from mini_tf.recipe.data import Data, FilePair
 from mini_tf.recipe.dataset_rules import reading_rules
-from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.kinds import Rule, Section
 from mini_tf.recipe.parsing import init_from
 from mini_tf.recipe.parsing.merging import merge

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 from pydantic import Field, SerializeAsAny
 
 from mini_tf.recipe.dataset_rules import dataset_rules, streaming_rules
-from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings, OptimizerSettings, ScheduleSettings
-from mini_tf.recipe.kind_settings.directions import Direction
+from mini_tf.recipe.kind_settings import ModelSettings, OptimizerSettings, ScheduleSettings
+from mini_tf.recipe.kind_settings.directions import Direction, directions_of
+from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.kinds import Kind, KindOf, Rule, Rules, Section, default_kind, kinds_of, usable_settings
 from mini_tf.recipe.metrics import Gate, best_rules
 from mini_tf.recipe.sections import Adapter, Checkpoint, Data, Eval, Generate, Log, Runtime, Tokenizer, Train
@@ -72,8 +73,7 @@ def default_objective(model: Any) -> str | None:
 def _rules(recipe: Recipe) -> Rules:
     yield from _attention(recipe)
     schedule, train = recipe.schedule, recipe.train
-    steps = train.steps or (train.tokens and train.tokens // train.step_tokens)
-    yield from recipe.objective.rules_with(recipe.model, steps)
+    yield from recipe.objective.rules_with(recipe.model, train)
     dataset = recipe.objective.dataset()
     yield from dataset_rules(recipe.data, dataset, recipe.objective.kind, recipe.tokenizer.source is not None)
     yield from streaming_rules(recipe.data, recipe.train, dataset, recipe.objective.kind)
@@ -102,8 +102,7 @@ def _rules(recipe: Recipe) -> Rules:
     if recipe.adapter is not None and recipe.adapter.merge and not recipe.checkpoint.keep_best:
         message = "the adapter is merged into the best checkpoint, which must be kept; use checkpoint.keep_best 1"
         yield Rule("adapter.merge", message, ("checkpoint.keep_best",))
-    needed = dataset.MIN_TOKENS + recipe.objective.ADDED_TOKENS
-    if recipe.train.context < needed:
+    if recipe.train.context < (needed := dataset.MIN_TOKENS):
         message = f"{recipe.train.context} tokens cannot hold an example; use at least {needed}"
         yield Rule("train.context", message, ("objective",))
     mixing = [mixer for mixer in recipe.model.all_mixers() if "packing" not in mixer.supports]
@@ -111,7 +110,7 @@ def _rules(recipe: Recipe) -> Rules:
     for word in _words(mixing if recipe.data.pack == "docs" else ()):
         message = f"{word} cannot separate documents within a row; use pack: none or concat"
         yield Rule("data.pack", message, ("model.attention",))
-    if isinstance(schedule.warmup, int) and steps and schedule.warmup >= steps:
+    if isinstance(schedule.warmup, int) and (steps := train.known_steps) and schedule.warmup >= steps:
         message = f"{schedule.warmup} steps are not fewer than the {steps} of the run; use fewer, or a share such as 5%"
         sizes = ("tokens", "batch_size", "batch_tokens", "context")
         yield Rule("schedule.warmup", message, () if train.steps else tuple(f"train.{size}" for size in sizes))
@@ -125,7 +124,7 @@ def _rules(recipe: Recipe) -> Rules:
 def _without_effect(recipe: Recipe) -> Rules:
     """Keys that the rest of the recipe leaves unused."""
     optimizer = recipe.optimizer
-    for key in () if recipe.objective.has_features else _changed(optimizer, optimizer.FEATURE_KEYS):
+    for key in () if "features" in recipe.objective.additions else _changed(optimizer, optimizer.FEATURE_KEYS):
         message = "has no effect without objective.wide, whose weights it is for; remove it, or give objective.wide={}"
         yield Rule(f"optimizer.{key}", message, ("objective",))
     if recipe.eval.patience is not None and recipe.eval.every_steps is None:
@@ -167,7 +166,7 @@ def _words(kinds: Iterable[Kind]) -> Iterable[str]:
 def _attention(recipe: Recipe) -> Rules:
     model, objective = recipe.model, recipe.objective
     direction = objective.direction(model)
-    if (way := model.per_token_setting) and "rows" not in objective.predicts:
+    if (way := model.per_token_setting) and "rows" not in objective.PREDICTS:
         message = (
             f"{objective.kind} predicts tokens, but {model.kind} with these settings has one output per row; use {way}"
         )
@@ -186,7 +185,7 @@ def _attention(recipe: Recipe) -> Rules:
     others = [word for word, other in models.items() if objective.direction(other)]
     ways = [f"{key} {word}" for key, words in (("objective", fitting), ("model", others)) for word in words]
     way = f"; use {' or '.join(ways)}" if ways else ""
-    needed = _attention_of(objective.DIRECTIONS, objective.SOURCE)
+    needed = _attention_of(directions_of(objective.SUPPORTS), "source" in objective.SUPPORTS)
     directions = _attention_of(model.DIRECTIONS - {"prefix"}, model.SOURCE)
     yield "objective", f"{objective.kind} needs {needed}, but {model.kind} has {directions}{way}"
 
@@ -199,7 +198,7 @@ def _attention_of(directions: Collection[Direction], source: bool) -> str:
 def _streaming(recipe: Recipe) -> Rules:
     if not recipe.train.stream:
         changed = dict.fromkeys(key for mixer in recipe.model.mixers() for key in _changed(mixer, mixer.STREAM_KEYS))
-        for key in changed if recipe.objective.STREAMS else ():
+        for key in changed if "streaming" in recipe.objective.SUPPORTS else ():
             yield Rule(
                 f"model.attention.{key}", "has no effect without a stream; use train.stream: true", ("train.stream",)
             )
@@ -212,7 +211,7 @@ def _streaming(recipe: Recipe) -> Rules:
     dataset = recipe.objective.dataset()
     if not dataset.STREAM:
         yield Rule("train.stream", f"{dataset.UNIT} are not a stream of text; use stream: false", ("objective",))
-    elif not recipe.objective.STREAMS and recipe.model.causal:
+    elif "streaming" not in recipe.objective.SUPPORTS and recipe.model.causal:
         yield Rule(
             "train.stream", f"{recipe.objective.kind} cannot be trained on a stream; use stream: false", ("objective",)
         )

@@ -143,6 +143,11 @@ class Train(Section):
             yield Rule("batch_tokens", "rows of a stream all have the same length; use batch_size", ("stream",))
 
     @property
+    def known_steps(self) -> int | None:
+        """Steps of the run, if the recipe says them without the data."""
+        return self.steps or (self.tokens and self.tokens // self.step_tokens)
+
+    @property
     def step_tokens(self) -> int:
         """Maximum tokens per step (of pairs: of source and of target each)."""
         return self.batch_tokens or self.batch_size * self.context

@@ -21,7 +21,7 @@ from mini_tf.data.packing import Shape
 from mini_tf.data.split import Examples, as_split
 from mini_tf.data.store import Store, open_store
 from mini_tf.objectives import Objective
-from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.metrics import metrics_of
 from mini_tf.scores import PACKAGES
 from mini_tf.testing import Case
@@ -64,7 +64,7 @@ class BaselineFixture:
             rows,
             objective.prepare,
             data.labels,
-            "every_token" in self.objective.predicts,
+            "every_token" in self.objective.PREDICTS,
         )
 
     def measure(self) -> Measured:

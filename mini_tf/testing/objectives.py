@@ -15,8 +15,10 @@ from torch import nn
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import Model
 from mini_tf.nn.objective_network import objective_tensors, trained_module
-from mini_tf.objectives import LossSums, ObjectiveSettings, Task
+from mini_tf.objectives import NATS_PER_TOKEN, LossSums, ObjectiveSettings, Task
+from mini_tf.recipe.kind_settings.inference_settings import training_keys
 from mini_tf.recipe.metrics import metrics_of
+from mini_tf.recipe.sections import Train
 from mini_tf.testing import Case, cases_of
 from mini_tf.testing.rows import N_ROWS
 from mini_tf.testing.tiny.comparing import (
@@ -137,9 +139,8 @@ def parts_are_counted(tried: Tried) -> None:
             assert part.dim() == 0, f"{name} must be a scalar"
             assert name in batch.counts, f"counts: there must be one for the part {name} of the loss"
             assert batch.counts[name] or not part, f"counts: {name} is 0, but the part of the loss is {float(part):g}"
-            most = len(batch.labels) if "rows" in settings.predicts and name != "penalty" else math.inf
+            most = len(batch.labels) if "rows" in settings.PREDICTS and name != "penalty" else math.inf
             assert batch.counts[name] <= most, f"counts: {name} must be at most {most}, one a row: {batch.counts[name]}"
-        assert settings.TOKEN_LOSS is None or settings.TOKEN_LOSS in sums.parts, "TOKEN_LOSS must be a part of the loss"
         assert sums.metrics.keys() <= {*declared}, f"METRICS must declare {sorted(sums.metrics.keys() - {*declared})}"
         message = "the denominator of a metric must not be negative"
         assert all(float(many) >= 0 for _, many in sums.metrics.values()), message
@@ -174,16 +175,16 @@ def evaluation_is_repeatable(tried: Tried) -> None:
 
 @torch.no_grad()
 def training_and_evaluation_have_the_same_loss(tried: Tried) -> None:
-    """Without dropout, unless a setting of TRAINING_ONLY is used."""
+    """Without dropout, unless a setting of TRAINING_KEYS is used."""
     case = tiny_objective(tried)
     settings = case.objective.settings
-    if any(getattr(settings, name) for name in settings.TRAINING_ONLY):
+    if any(getattr(settings, name) for name in training_keys(settings)):
         return
     (_, trained), (_, evaluated) = case.sums(training=True), case.sums(training=False)
     for name, part in trained.parts.items():
         assert name in evaluated.parts, f"an evaluation must have the part {name} of the loss"
         what = (
-            f"{name} must be the same in training and in evaluation, or TRAINING_ONLY must name the setting that"
+            f"{name} must be the same in training and in evaluation, or TRAINING_KEYS must name the setting that"
             " changes it"
         )
         assert near(evaluated.parts[name], part), f"{what}: {part:g}, {evaluated.parts[name]:g}"
@@ -191,15 +192,15 @@ def training_and_evaluation_have_the_same_loss(tried: Tried) -> None:
 
 @torch.no_grad()
 def equal_logits_have_the_loss_log_v(tried: Tried) -> None:
-    """The part TOKEN_LOSS of a model that predicts every token with the same probability, and its count."""
+    """The first part of the loss of a model that predicts every token with the same probability, and its count."""
     case = tiny_objective(tried)
-    part = case.objective.settings.TOKEN_LOSS
-    if part is None:
+    if case.objective.settings.LOSS_UNIT != NATS_PER_TOKEN:
         return
     for parameter in case.model.head.parameters():
         parameter.zero_()
     for training in (True, False):
         batch, sums = case.sums(training=training)
+        part = next(name for name in sums.parts if name != "penalty")
         assert batch.counts[part] == len(batch.labels), (
             f"counts: {part} must be the {len(batch.labels)} targets, not {batch.counts[part]}"
         )
@@ -212,9 +213,8 @@ def inputs_hide_the_targets(tried: Tried) -> None:
     """What a token is predicted from does not depend on it, except for the share that `visible_targets` declares."""
     case = tiny_objective(tried)
     settings, rows = case.objective.settings, case.rows
-    assert isinstance(settings, ObjectiveSettings)
-    share = settings.visible_targets
-    if "tokens" not in settings.predicts or share == 1 or any(settings.rules_with(case.model_settings, None)):
+    share = case.objective.visible_targets
+    if "tokens" not in settings.PREDICTS or share == 1 or any(settings.rules_with(case.model_settings, Train(steps=1))):
         return  # with rules the objective refuses this model
     for training in (True, False):
         before, hidden = case.predictions(rows, training)

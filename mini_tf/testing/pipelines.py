@@ -25,7 +25,7 @@ from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.inspection._texts import untruncated_input
 from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines import Pipeline, pipeline_of
-from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.kind_settings.pipelines import GENERATE_OPTIONS
 from mini_tf.recipe.metrics import metrics_of
 from mini_tf.testing import Case
@@ -131,7 +131,7 @@ def scores_texts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
 
 def measures_the_declared_metrics(fixture: PipelineFixture) -> None:
     declared, generated = (*fixture.settings.METRICS,), (*fixture.settings.GENERATION_METRICS,)
-    known = {*declared, *generated, *fixture.objective.metrics}
+    known = {*declared, *generated, *fixture.objective.METRICS}
     settings = fixture.settings
     unknown = {*settings.MAIN_METRICS, *settings.SUMMARY_METRICS, *settings.LOWER_IS_BETTER} - known
     assert not unknown, f"MAIN_METRICS, SUMMARY_METRICS and LOWER_IS_BETTER must be declared metrics: {unknown} are not"

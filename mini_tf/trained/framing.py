@@ -71,4 +71,6 @@ def prompt_tokenizer(model: Framed) -> Tokenizer:
     reads_masks = pipeline is not None and pipeline.READS_MASKS if recipe.model.SOURCE else not recipe.model.causal
     if not reads_masks or vocabulary.mask is None:
         return tokenizer
-    return PromptTokenizer(tokenizer, vocabulary.sentinels[: recipe.objective.n_sentinels] or [vocabulary.mask])
+    return PromptTokenizer(
+        tokenizer, vocabulary.sentinels[: recipe.objective.TOKENS.count("sentinel")] or [vocabulary.mask]
+    )

@@ -17,6 +17,7 @@ from mini_tf.nn import objective_network
 from mini_tf.nn.lora import adapt, merged_weights
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective
+from mini_tf.recipe.kind_settings.objectives import NATS_PER_TOKEN
 from mini_tf.recipe.metrics import lower_is_better
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Runtime
@@ -124,7 +125,7 @@ def write_model_files(
         run.write(SOURCE_TOKENIZER, data.source_tokenizer.to_json())
     objective = recipe.objective
     pipeline = objective.pipeline()
-    unit = objective.LOSS_UNIT if objective.TOKEN_LOSS is None else f"nats per {data.tokenizer.unit}"
+    unit = f"nats per {data.tokenizer.unit}" if objective.LOSS_UNIT == NATS_PER_TOKEN else objective.LOSS_UNIT
     metrics = [] if pipeline is None else [f"val.{name}" for name in pipeline.MAIN_METRICS]
     parameters = sum(p.numel() for p in model.parameters())
     run.update(parameters=parameters, loss_unit=unit, figures=metrics, lower_is_better=[*lower_is_better(objective)])

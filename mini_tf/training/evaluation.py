@@ -21,6 +21,7 @@ from mini_tf.objectives import LossSums, Objective, Task
 from mini_tf.parallel.dividing import DividedOutputs, in_turns
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.parallel.sharding import Sharding
+from mini_tf.recipe.kind_settings.objectives import NATS_PER_TOKEN
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
@@ -76,7 +77,7 @@ def pack(
     """The rows of a store for the recipe's objective. context: default `train.context`."""
     words = tokenizer.word_starts if objective.needs_word_starts else None
     sentences = tokenizer.sentence_starts if objective.needs_sentence_starts else None
-    length = (context or recipe.train.context) - objective.settings.ADDED_TOKENS
+    length = (context or recipe.train.context) - objective.added_tokens
     streams = recipe.train.batch_size if recipe.train.stream else 0
     shape = Shape(length, objective.lookahead, recipe.data.pack, recipe.train.seed, words, sentences, streams)
     packing: Packing = recipe.objective.dataset().packing(store, shape)
@@ -190,12 +191,12 @@ def _scores(objective: Objective, packing: Packing, sums: Sums, more: dict[str, 
     losses = {name: total / max(count, 1) for name, (total, count) in sums.items() if name != "penalty"}
     loss = sum(objective.weights.get(name, 1.0) * value for name, value in losses.items())
     scores = {"loss": loss, **({f"loss.{name}": value for name, value in losses.items()} if len(losses) > 1 else {})}
-    settings, part = objective.settings, objective.settings.TOKEN_LOSS
-    if part is not None:
-        scores["perplexity"] = math.exp(losses[part]) if losses[part] < 700 else math.inf
+    first, is_cross_entropy = next(iter(losses)), objective.settings.LOSS_UNIT == NATS_PER_TOKEN
+    if is_cross_entropy:
+        scores["perplexity"] = math.exp(losses[first]) if losses[first] < 700 else math.inf
     scores |= more
-    if part is not None and "every_token" in settings.predicts:
-        scores["bits_per_byte"] = sums[part][0] / math.log(2) / packing.bytes_of(sums[part][1])
+    if is_cross_entropy and "every_token" in objective.settings.PREDICTS:
+        scores["bits_per_byte"] = sums[first][0] / math.log(2) / packing.bytes_of(sums[first][1])
     return scores | {"targets": max(sums[name][1] for name in losses)}
 
 

@@ -36,7 +36,7 @@ from mini_tf.testing.baselines import BaselineFixture
 from mini_tf.testing.tiny.datasets import DatasetFixture
 
 OBJECTIVES: dict[str, Any] = {word: settings() for word, settings in kinds_of("objectives").items()}
-NAMED = [(kind, word) for word, one in OBJECTIVES.items() for kind in one.baselines]
+NAMED = [(kind, word) for word, one in OBJECTIVES.items() for kind in one.BASELINES]
 OWN = (
     "copied_source",
     "frequent_tag",
@@ -60,8 +60,8 @@ def test_every_baseline_keeps_to_the_contract(kind: str, word: str) -> None:
 def test_every_baseline_is_named_by_an_objective_and_compared_by_a_metric_that_ranks_its_models() -> None:
     assert {*OWN} <= {kind for kind, _ in NAMED} <= {*listing("baselines")}
     for word, one in OBJECTIVES.items():
-        if one.baselines:
-            of_each: list[Any] = [settings_of("baselines", kind) for kind in one.baselines]
+        if one.BASELINES:
+            of_each: list[Any] = [settings_of("baselines", kind) for kind in one.BASELINES]
             assert any({*ranking_metrics(one)} & {*baseline.METRICS} for baseline in of_each), word
 
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -231,9 +232,14 @@ class Spoilt:
     """An objective of minitf with one fault: `prepare` changes its batches, `forward` its sums."""
 
     def __init__(
-        self, kind: str, prepare: Change | None = None, forward: Any = None, weights: Any = None, **declared: Any
+        self,
+        kind: str,
+        prepare: Change | None = None,
+        forward: Any = None,
+        built: Any = MappingProxyType({}),
+        **declared: Any,
     ) -> None:
-        self.kind, self.prepare, self.forward, self.weights, self.declared = kind, prepare, forward, weights, declared
+        self.kind, self.prepare, self.forward, self.built, self.declared = kind, prepare, forward, built, declared
 
     def settings(self, **given: Any) -> Any:
         spoilt: Any = self
@@ -246,8 +252,7 @@ class Spoilt:
                     built.prepare = lambda rows: spoilt.prepare(prepare(rows), rows)
                 if spoilt.forward is not None:
                     built.task = lambda model: changed_task(task(model), spoilt.forward)
-                if spoilt.weights is not None:
-                    built.weights = spoilt.weights
+                vars(built).update(spoilt.built)
                 return built
 
         for name, value in self.declared.items():
@@ -335,8 +340,13 @@ T5 = {"noise": {"kind": "spans", "rate": 0.4}, "target": "spans"}
             "visible_targets",
         ),
         (Spoilt("masked", forward=shows_in_training), {}, "hide", "visible_targets declares 0.1"),
-        (Spoilt("masked", visible_targets=0.0), {"replace": (0.0, 0.0, 1.0)}, "hide", "visible_targets declares 0"),
-        (Spoilt("next_token", DIRECTIONS=frozenset({"bidirectional"})), {}, "hide", "visible_targets declares 0"),
+        (
+            Spoilt("masked", built={"visible_targets": 0.0}),
+            {"replace": (0.0, 0.0, 1.0)},
+            "hide",
+            "visible_targets declares 0",
+        ),
+        (Spoilt("next_token", SUPPORTS=frozenset({"bidirectional"})), {}, "hide", "visible_targets declares 0"),
         (Spoilt("next_token", attending_to_all), {}, "hide", "visible_targets declares 0"),
         (Spoilt("denoising", with_the_whole_text_as_source), T5, "hide", "visible_targets declares 0"),
         (
@@ -359,7 +369,7 @@ T5 = {"noise": {"kind": "spans", "rate": 0.4}, "target": "spans"}
             "classify must be the same in training and in evaluation",
         ),
         (Spoilt("classify", doubled("classify")), {}, "counted", "counts: classify must be at most 8, one a row: 16"),
-        (Spoilt("denoising", weights={"denoisin": 50.0}), {}, "counted", r"\['denoisin'\] are not"),
+        (Spoilt("denoising", built={"weights": {"denoisin": 50.0}}), {}, "counted", r"\['denoisin'\] are not"),
         (Spoilt("tag", forward=without_penalty), {}, "penalty", "must be a part of the loss"),
         (
             Spoilt("masked", lambda batch, rows: replace(batch, counts=batch.counts | {"penalty": 8})),

@@ -15,6 +15,7 @@ from kind_questions import packages, parsed
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "mini_tf"
 PAPERS = PACKAGE / "papers"
+BASE_SETTINGS = PACKAGE / "recipe" / "kind_settings"
 
 FLOOR = {name: number for number, floor in enumerate(FLOORS) for name in floor} | {
     "__main__": len(FLOORS),
@@ -43,7 +44,10 @@ class Import(NamedTuple):
 
 
 def imports_of(file: Path) -> Iterator[Import]:
-    """Every import of a file, however deep it stands; `from a import b` counts as a and as a.b."""
+    """Every import of a file, however deep it stands; `from a import b` counts as a and as a.b.
+
+    Without those of base settings for type checkers alone: they name what kinds build, which is above them.
+    """
     left: list[tuple[ast.AST, bool]] = [(statement, False) for statement in parsed(file).body]
     while left:
         node, local = left.pop()
@@ -54,9 +58,11 @@ def imports_of(file: Path) -> Iterator[Import]:
             above = file.relative_to(ROOT).parts[: -node.level or None]
             module = ".".join([*above, *([node.module] if node.module else [])]) if node.level else str(node.module)
             names = [module, *(f"{module}.{alias.name}" for alias in node.names)]
-        else:
+        elif not (isinstance(node, ast.If) and is_local(node) and file.parent == BASE_SETTINGS):
             inside = local or is_local(node)
             left += [(child, inside) for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)]
+            continue
+        else:
             continue
         yield from (Import(file, node.lineno, name, local) for name in names)
 
@@ -215,7 +221,7 @@ CLASSES_TWICE_FOR_NOW = {
     *("Batch", "Checkpoint", "Comparison", "Head", "Measured", "MemoryUse", "Pair", "Prediction", "Row", "Tokenizer"),
     "Tokens",
 }
-FACTS_FOR_RECIPES = {f"{kind}Settings" for kind in ("Model", "Objective", "Optimizer", "Pipeline", "Schedule")}
+FACTS_FOR_RECIPES = {f"{kind}Settings" for kind in ("Model", "Optimizer", "Pipeline", "Schedule")}
 """`recipe.kind_settings` has the part of these that needs no torch; the full contract derives from it."""
 
 

@@ -9,7 +9,8 @@ from pydantic_core import PydanticCustomError
 
 from mini_tf.optimizers import adamw
 from mini_tf.recipe.data import Data, Split
-from mini_tf.recipe.kind_settings import ModelSettings, ObjectiveSettings
+from mini_tf.recipe.kind_settings import ModelSettings
+from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.kinds import Kind, KindOf, OneOrMore, Section, default_kind, listing, settings_of
 from mini_tf.recipe.parsing.schema_faults import faults_of
 from mini_tf.recipe.recipe import Recipe

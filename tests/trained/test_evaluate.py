@@ -18,7 +18,7 @@ from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.data.windows import Windows
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
-from mini_tf.objectives import LossSums, Objective, ObjectiveSettings
+from mini_tf.objectives import NATS_PER_TOKEN, LossSums, Objective, ObjectiveSettings
 from mini_tf.recipe.reading import read
 from mini_tf.training.evaluation import eval_batch_size, evaluate
 from mini_tf.training.machine.device import Setup
@@ -30,7 +30,7 @@ PACKING = Windows(STORE, Shape(CONTEXT, 1))
 
 
 class Asks(ObjectiveSettings):
-    TOKEN_LOSS, PREDICTS = "guess", frozenset({"every_token"})
+    LOSS_UNIT, PREDICTS = NATS_PER_TOKEN, frozenset({"every_token"})
 
 
 class Asked(Objective):

@@ -1,6 +1,6 @@
 """`minitf data show`: rows as the model reads them, with the target at each position."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -33,7 +33,7 @@ def show(
     packing, dataset = pack(recipe, data.splits[split], data.tokenizer, objective), recipe.objective.dataset()
     numbers, first_rows, n_rows = _first_rows(recipe, packing, split, rows)
     batch = objective.prepare(first_rows)
-    numbered = [
+    numbered: list[dict[str, Any]] = [
         {"row": n, "documents": documents}
         for n, documents in zip(numbers, _documents(recipe, packing, split, numbers), strict=True)
     ]

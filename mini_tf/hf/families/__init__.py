@@ -18,7 +18,7 @@ from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.hf.config_json import NO_EFFECT, Config, no_such_model
 from mini_tf.hf.layouts import Layer, Layout, Names, within
 from mini_tf.hf.tokenizer_config import end_ids, forced_bos, pad_token, special_token
-from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.kinds import Kind, settings_of
 
 __all__ = ["Config", "ConfigKey", "Facts", "Family", "Head", "Layout", "Names", "their_word", "value_of"]
@@ -51,9 +51,9 @@ class Head(NamedTuple):
     def fits(self, objective: ObjectiveSettings) -> bool:
         """Whether a model that was trained with `objective` has this head."""
         if self.objective is None:
-            return "tokens" in objective.predicts
+            return "tokens" in objective.PREDICTS
         own: Any = settings_of("objectives", self.objective["kind"])
-        return "tokens" in own.PREDICTS if "tokens" in objective.predicts else objective.kind == self.objective["kind"]
+        return "tokens" in own.PREDICTS if "tokens" in objective.PREDICTS else objective.kind == self.objective["kind"]
 
 
 class Facts(NamedTuple):

@@ -21,7 +21,7 @@ from mini_tf.jobs.session import Reporter, RunResult
 from mini_tf.jobs.sets import set_metrics
 from mini_tf.jobs.sets.set_metrics import ENSEMBLE, Metrics
 from mini_tf.pipelines import pipeline_of
-from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import loading, manifest, set_files

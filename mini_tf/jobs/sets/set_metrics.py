@@ -6,7 +6,7 @@ from statistics import fmean, median_low, stdev
 
 from mini_tf.jobs.baselines import PREFIX, verdict
 from mini_tf.jobs.closing_messages import format_metrics
-from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.metrics import lower_is_better, ranking_metrics
 
 Metrics = Mapping[str, float | None]
@@ -85,7 +85,7 @@ def same_baseline(
     metric that ranks them. Metrics that are known of the best one only are left out where that is another one.
     """
     metric = name.removeprefix("val.")
-    known = {kind: [metrics.get(f"{PREFIX}{kind}.{metric}") for metrics in each] for kind in objective.baselines}
+    known = {kind: [metrics.get(f"{PREFIX}{kind}.{metric}") for metrics in each] for kind in objective.BASELINES}
     means = {
         kind: fmean(measured)
         for kind, values in known.items()
@@ -102,7 +102,7 @@ def same_baseline(
         of_best = {
             f"{PREFIX}{key.removeprefix(prefix)}": value for key, value in metrics.items() if key.startswith(prefix)
         }
-        of_kinds = tuple(f"{PREFIX}{kind}." for kind in objective.baselines)
+        of_kinds = tuple(f"{PREFIX}{kind}." for kind in objective.BASELINES)
         dropped = (
             {key for key in metrics if key.startswith(PREFIX) and not key.startswith(of_kinds)}
             if not all(is_best)

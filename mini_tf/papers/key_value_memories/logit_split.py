@@ -182,7 +182,7 @@ def split_view(trained: Trained, text: str, top: int) -> View:
     Raises UsageFault if the logit is no sum of parts.
     """
     model, objective = trained.model, trained.recipe.objective
-    reason = why_not(model) if "tokens" in objective.predicts else f"objective {objective.kind} predicts no tokens"
+    reason = why_not(model) if "tokens" in objective.PREDICTS else f"objective {objective.kind} predicts no tokens"
     if reason is not None:
         raise UsageFault(f"--text: the logit of {trained.folder.name} is not split: {reason}", hint="leave --text out")
     input = untruncated_input(trained, text).truncate(model.context)

@@ -104,7 +104,7 @@ def predicts_following(trained: Trained, one: ModelStack) -> bool:
     return (
         one.name == trained.model.stacks()[0].name
         and one.stack.causal
-        and "tokens" in trained.recipe.objective.predicts
+        and "tokens" in trained.recipe.objective.PREDICTS
     )
 
 

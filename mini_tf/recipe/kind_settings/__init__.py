@@ -4,16 +4,15 @@ The full contracts are in the packages of the kinds, whose settings derive from 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import Field
 
 from mini_tf.recipe.data import NonEmptyText
 from mini_tf.recipe.kind_settings.directions import Direction, attended_tokens
 from mini_tf.recipe.kind_settings.inference_settings import inference_settings
-from mini_tf.recipe.kinds import Kind, Rules, listing, settings_of
-from mini_tf.recipe.values import Share, show
-from mini_tf.system.errors import suggest
+from mini_tf.recipe.kinds import Kind, Rules
+from mini_tf.recipe.values import Share
 
 
 class OptimizerSettings(Kind):
@@ -21,7 +20,7 @@ class OptimizerSettings(Kind):
 
     PACKAGE = "optimizers"
     FEATURE_KEYS: ClassVar[tuple[str, ...]] = ()
-    """Keys that apply only to weights of n-grams (`ObjectiveSettings.has_features`)."""
+    """Keys that apply only to weights of n-grams (`ObjectiveSettings.additions`)."""
 
     lr: float = Field(1e-3, gt=0, le=10)
     """Peak learning rate."""
@@ -192,129 +191,3 @@ class DatasetSettings(Kind):
     """Examples have a source, which may have its own files and tokenizer."""
     MIN_TOKENS: ClassVar[int] = 1
     """Smallest context in tokens that holds an example and its separators."""
-
-
-Prediction = Literal["tokens", "every_token", "rows"]
-"""What an objective predicts.
-
-- tokens: the model's logits are over the vocabulary, so it can generate text or fill masks;
-- every_token: every token of a text is a target of `TOKEN_LOSS` exactly once, so bits per byte are defined;
-- rows: one prediction per row, which needs no outputs by token.
-"""
-
-
-class ObjectiveSettings(Kind):
-    """Facts about an objective that recipes need."""
-
-    PACKAGE = "objectives"
-    DIRECTIONS: ClassVar[frozenset[Direction]]
-    """Directions of self-attention that it can be trained with; the model must support one. `prefix`: rows have
-    attention orders of their own (`TokenPositions.orders`), and a prompt is a prefix."""
-    SOURCE: ClassVar[bool] = False
-    """Its batches have a source: it needs an encoder-decoder. The rows of its dataset need not have one."""
-    STREAMS: ClassVar[bool] = False
-    """Rows may continue from step to step with a recurrent state (`train.stream`); its task has `start` and `carry`."""
-    DATASET: ClassVar[str] = "text"
-    """Type of its dataset: a word of the package `data.datasets`."""
-    PIPELINE: ClassVar[str | None] = None
-    """Pipeline of its trained models: a word of the package `pipelines`; None: only their loss can be evaluated."""
-    PREDICTS: ClassVar[frozenset[Prediction]] = frozenset()
-    """What is predicted; see `predicts`."""
-    TOKENS: ClassVar[tuple[str, ...]] = ()
-    """Special tokens that it needs, such as "mask"; a foreign tokenizer without them gets them added."""
-    TOKEN_LOSS: ClassVar[str | None] = None
-    """The part of the loss that is a cross-entropy of tokens in nats, for perplexity; None if there is none."""
-    LOSS_UNIT: ClassVar[str] = "nats per label"
-    """Unit of the loss if `TOKEN_LOSS` is None."""
-    ADDED_TOKENS: ClassVar[int] = 0
-    """Tokens that it adds to a row of running text, such as an end token; rows are shorter by as many."""
-    METRICS: ClassVar[tuple[str, ...]] = ()
-    """Further metrics of its task, by the names that --assert uses; the pipeline has metrics of its own."""
-    TRAINING_ONLY: ClassVar[Mapping[str, str]] = {}
-    """Settings that change only the training loss, not the validation loss, each with its name in words."""
-    BASELINES: ClassVar[tuple[str, ...]] = ()
-    """Cheap methods that its models are compared with: words of the package `baselines`; see `baselines`."""
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """METRICS as these settings have them."""
-        return self.METRICS
-
-    def dataset(self) -> Any:
-        """The settings of its dataset type."""
-        return settings_of("data.datasets", self.DATASET)()
-
-    @classmethod
-    def missing_dependency(cls) -> str | None:
-        named = [("data.datasets", "dataset", cls.DATASET), ("pipelines", "pipeline", cls.PIPELINE)]
-        for package, what, word in [*named, *(("baselines", "baseline", word) for word in cls.BASELINES)]:
-            if word is not None and word not in (words := listing(package)):
-                hint = suggest(word, words, f"there are: {', '.join(words)}", repr)
-                return f"names the {what} {show(word)}, which does not exist; {hint}"
-        return None
-
-    def uses(self) -> Iterator[Kind]:
-        yield self.dataset()
-        if (pipeline := self.pipeline()) is not None:
-            yield pipeline
-
-    @classmethod
-    def pipeline(cls) -> Any:
-        """The settings of its pipeline; None if it has none."""
-        return None if cls.PIPELINE is None else settings_of("pipelines", cls.PIPELINE)()
-
-    @classmethod
-    def direction(cls, model: ModelSettings | type[ModelSettings]) -> Direction | None:
-        """Direction of the model's self-attention under this objective, causal before prefix; None if incompatible."""
-        common = sorted(cls.DIRECTIONS & model.DIRECTIONS)
-        return common[0] if common and cls.SOURCE == model.SOURCE else None
-
-    @property
-    def predicts(self) -> frozenset[Prediction]:
-        """`PREDICTS` with these settings."""
-        return self.PREDICTS
-
-    @classmethod
-    def is_task(cls) -> bool:
-        """It is a downstream task, not pretraining on running text."""
-        dataset: Any = settings_of("data.datasets", cls.DATASET)
-        return not dataset.STREAM
-
-    @property
-    def baselines(self) -> tuple[str, ...]:
-        """`BASELINES` with these settings."""
-        return self.BASELINES
-
-    @property
-    def n_sentinels(self) -> int:
-        """Number of sentinel tokens that the tokenizer must have; the output then consists of spans after sentinels."""
-        return 0
-
-    @property
-    def has_features(self) -> bool:
-        """It adds weights of n-grams beside the network, the optimizer's role `features`."""
-        return False
-
-    @property
-    def fitted_after_training(self) -> frozenset[str]:
-        """What is fitted on the validation data after training, to decide on classes: `temperature`, `bias`."""
-        return frozenset()
-
-    @property
-    def classes(self) -> Sequence[str] | None:
-        """Names of the classes or tags, if the recipe lists them."""
-        return None
-
-    def prompts_are_prefixes(self, model: ModelSettings) -> bool:
-        """Whether the tokens of a prompt attend to each other in both directions, as in training."""
-        return self.direction(model) == "prefix"
-
-    def rules_with(self, model: ModelSettings, steps: int | None) -> Rules:
-        """Further rules between the objective and the recipe, by full recipe keys ("objective.pool").
-
-        steps: of the run, None if the recipe does not say.
-        """
-        return ()
-
-    def build(self, vocabulary: Any, labels: Any = None) -> Any:
-        raise NotImplementedError

@@ -109,7 +109,7 @@ def tiny_objective(tried: Tried, d_model: int = 16, dropout: float = 0.0) -> Tin
         objective = settings.build(vocabulary, labels)
         rows = tried.prepared(objective.lookahead)[0] if objective.lookahead else rows
     else:
-        labels, vocabulary = labels_for(settings.DATASET), vocabulary_for(settings.n_sentinels)
+        labels, vocabulary = labels_for(settings.DATASET), vocabulary_for(settings.TOKENS.count("sentinel"))
         objective = settings.build(vocabulary, labels)
         rows = rows_for(
             settings.DATASET,

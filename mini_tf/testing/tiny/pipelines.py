@@ -14,7 +14,7 @@ from mini_tf.data.tokenized import open_data
 from mini_tf.nn.layers.kernels import Dropout
 from mini_tf.nn.model import Model
 from mini_tf.pipelines import GenerateOptions, Output, Pipeline, pipeline_of
-from mini_tf.recipe.kind_settings import ObjectiveSettings
+from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.kinds import kinds_of
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Data, Generate, Runtime, Train

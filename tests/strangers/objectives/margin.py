@@ -18,7 +18,7 @@ from mini_tf.objectives import LossSums, Objective, ObjectiveSettings
 
 
 class Settings(ObjectiveSettings):
-    DIRECTIONS = frozenset({"causal"})
+    SUPPORTS = frozenset({"causal"})
     PIPELINE = "text_generation"
     PREDICTS, METRICS = frozenset({"tokens"}), ("accuracy",)
 

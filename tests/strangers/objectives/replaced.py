@@ -26,7 +26,7 @@ from mini_tf.recipe.kinds import settings_of
 
 
 class Settings(ObjectiveSettings):
-    DIRECTIONS = frozenset({"bidirectional"})
+    SUPPORTS = frozenset({"bidirectional"})
     TOKENS = ("mask",)
     METRICS = ("accuracy", "recall", "loss.generator", "loss.replaced")
 

@@ -23,10 +23,11 @@ from mini_tf.data.store import Store
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
-from mini_tf.objectives import LossSums, Objective, ObjectiveSettings
+from mini_tf.objectives import NATS_PER_TOKEN, LossSums, Objective, ObjectiveSettings, by_settings
 from mini_tf.objectives._token_loss import TokenLoss, make_batch
 from mini_tf.recipe.kind_settings import ModelSettings
 from mini_tf.recipe.kinds import Rule, Rules
+from mini_tf.recipe.sections import Train
 
 PART = "cbow"
 BITS = 52
@@ -36,27 +37,23 @@ POWER = 0.75
 
 
 class Settings(ObjectiveSettings):
-    DIRECTIONS = frozenset({"bidirectional"})
-    PIPELINE, BASELINES = "fill_mask", ("unigram", "neighbours")
+    SUPPORTS = frozenset({"bidirectional"})
+    PIPELINE = "fill_mask"
     TOKENS: ClassVar[tuple[str, ...]] = ("mask",)
     PREDICTS, METRICS = frozenset({"tokens"}), ("accuracy",)
 
     negatives: int = Field(0, ge=0, le=1024)
     """Negative samples per token, drawn in proportion to count^0.75; 0: cross-entropy over the whole vocabulary."""
 
-    @property
-    def TOKEN_LOSS(self) -> str | None:  # type: ignore[override]
-        return None if self.negatives else PART
+    @by_settings
+    def LOSS_UNIT(self) -> str:
+        return f"nats, {self.negatives} negative samples, per token" if self.negatives else NATS_PER_TOKEN
 
-    @property
-    def baselines(self) -> tuple[str, ...]:
-        return () if self.negatives else self.BASELINES  # which have no loss of negative samples
+    @by_settings
+    def BASELINES(self) -> tuple[str, ...]:
+        return () if self.negatives else ("unigram", "neighbours")  # which have no loss of negative samples
 
-    @property
-    def LOSS_UNIT(self) -> str:  # type: ignore[override]
-        return f"nats, {self.negatives} negative samples, per token"  # that of the cross-entropy is the token's
-
-    def rules_with(self, model: ModelSettings, steps: int | None) -> Rules:
+    def rules_with(self, model: ModelSettings, train: Train) -> Rules:
         if self.direction(model) and (paths := list(_paths(model))):
             message = (
                 f"cbow predicts a token from its context, but the model can copy the token itself: {'; '.join(paths)}"

@@ -25,19 +25,21 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.model import Model
-from mini_tf.objectives import Objective
+from mini_tf.objectives import Objective, by_settings
 from mini_tf.objectives._masking import Masking, MaskingSettings
 from mini_tf.objectives._token_loss import make_batch
 from mini_tf.papers.electra.detection import DetectionHead
 from mini_tf.papers.electra.generator import Tying, build_generator
 from mini_tf.papers.electra.replacement import DISCRIMINATOR, GENERATOR, Loss, Proposal, Replacement
-from mini_tf.recipe import kind_settings
+from mini_tf.recipe.kind_settings import ModelSettings
+from mini_tf.recipe.kind_settings.objectives import Prediction
 from mini_tf.recipe.kinds import Rule, Rules
+from mini_tf.recipe.sections import Train
 from mini_tf.system.errors import DataFault
 
 
 class Settings(MaskingSettings):
-    DIRECTIONS = frozenset({"bidirectional"})
+    SUPPORTS = frozenset({"bidirectional"})
     PIPELINE = "replaced_token_detection"
     METRICS = (
         "accuracy",
@@ -88,14 +90,14 @@ class Settings(MaskingSettings):
                 f"two-stage training copies the generator's weights and freezes it; it needs {needed}",
                        ("proposal", "tying", *sizes))  # fmt: skip
 
-    def rules_with(self, model: kind_settings.ModelSettings, steps: int | None) -> Rules:
+    def rules_with(self, model: ModelSettings, train: Train) -> Rules:
         if self.generator_steps and model.init_from is not None:
             what = (
                 "two-stage training replaces the weights of model.init_from by the generator's; use 0, or remove"
                 " model.init_from"
             )
             yield Rule("objective.generator_steps", what, ("model.init_from",))
-        if steps and self.generator_steps >= steps:
+        if (steps := train.known_steps) and self.generator_steps >= steps:
             what = (
                 f"{self.generator_steps} steps are not fewer than the {steps} of the run, so the model would not be"
                 " trained; use fewer"
@@ -105,16 +107,12 @@ class Settings(MaskingSettings):
             what = f"a generator is a smaller model of one stack, but {model.kind} has {len(model.stacks())}"
             yield Rule("objective.proposal", f"{what}; use unigram, uniform or mask, or model encoder", ("model",))
 
-    @property
-    def visible_targets(self) -> float:
-        return 1.0 if self.disallow_correct else super().visible_targets  # the token that is shown is not the original
+    @by_settings
+    def PREDICTS(self) -> frozenset[Prediction]:
+        return frozenset() if self.loss == "binary" else frozenset({"tokens"})
 
-    @property
-    def predicts(self) -> frozenset[kind_settings.Prediction]:
-        return self.PREDICTS if self.loss == "binary" else frozenset({"tokens"})
-
-    @property
-    def LOSS_UNIT(self) -> str:  # type: ignore[override]
+    @by_settings
+    def LOSS_UNIT(self) -> str:
         own = self.loss if self.loss_on == "all" else f"{self.loss} on masked"
         return (
             f"nats, generator + {self.weight:g} {own}, per token"
@@ -135,6 +133,8 @@ class ReplacedToken(Objective):
         if len(self.masking.plain) < 2:
             raise DataFault("the vocabulary has fewer than 2 tokens, so no token can be replaced")
         self.needs_word_starts, self.vocabulary_size = self.masking.needs_word_starts, vocabulary.size
+        # With disallow_correct the token that is shown is not the original.
+        self.visible_targets = 1.0 if settings.disallow_correct else settings.replace[2]
         # A single part needs no weight, which would only scale the gradient.
         self.weights: Mapping[str, float] = {DISCRIMINATOR: settings.weight} if settings.proposal == "generator" else {}
 

@@ -159,7 +159,7 @@ def _notes(trained: Trained, one: ModelStack, reports: Sequence[LayerReport], ga
 
 
 def _has_votes(trained: Trained, one: ModelStack) -> bool:
-    return one.name == trained.model.stacks()[0].name and "tokens" in trained.recipe.objective.predicts
+    return one.name == trained.model.stacks()[0].name and "tokens" in trained.recipe.objective.PREDICTS
 
 
 def _table(reports: Sequence[LayerReport], found: Triggers, has_votes: bool) -> Iterator[Picture]:
