@@ -25,12 +25,14 @@ from mini_tf.cli import (
     usage_hints,
 )
 from mini_tf.cli.generate import generate
+from mini_tf.cli.inspect.view_command import PACKAGE as VIEWS
 from mini_tf.cli.inspect.view_command import ViewCommand
 from mini_tf.cli.terminal.console import Console, refuse
 from mini_tf.cli.terminal.help import HelpGroup, add, add_group
 from mini_tf.cli.terminal.options import CommandLineError
 from mini_tf.cli.terminal.repeated_options import refuse_repeated
 from mini_tf.cli.terminal.streams import silence
+from mini_tf.recipe.kind_folders import FoundKind, own_folders
 from mini_tf.system.cache import redirect_library_caches
 from mini_tf.system.errors import RecipeFault, StorageFault
 from mini_tf.system.processes import is_worker
@@ -73,7 +75,9 @@ ORDER = (
 class _Root(HelpGroup):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.commands["inspect-attention"] = ViewCommand("attention", "inspect-attention", INSPECT)
+        self.commands["inspect-attention"] = ViewCommand(
+            FoundKind(VIEWS, "attention", own_folders()[0]), "inspect-attention", INSPECT
+        )
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*ORDER]

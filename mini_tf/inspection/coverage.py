@@ -56,10 +56,7 @@ class Settings(PairViewSettings):
     n-grams that occur earlier in the text. Facts, on the corpus world-facts: how many are said, said twice, invented.
     """
 
-    EXAMPLES = (
-        "minitf inspect coverage summaries",
-        'minitf inspect coverage summaries "a long text" -o coverage.png',
-    )
+    EXAMPLES = ("minitf inspect coverage summaries", 'minitf inspect coverage summaries "a long text" -o coverage.png')
     FILES = (".png", ".svg", ".json")
 
     data: str | None = option(None, "--data", metavar="DATA", panel=INPUT_OUTPUT)

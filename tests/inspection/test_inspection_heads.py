@@ -186,10 +186,9 @@ def test_rows_that_do_not_sum_to_1_are_told_and_signed_ones_have_no_entropy() ->
     first_row = torch.tensor([[1.0, 0], [0.5, 0.5]])
     first_row[0, 0] = -1.0
     [uncounted] = measure(first_row[None], torch.ones(2, 2, dtype=torch.bool).tril(), [1, 2])
-    assert (uncounted["entropy"], uncounted["distance"]) == (
-        1.0,
-        0.5,
-    ), "a row that sees one token has no choice, and does not count"
+    assert (uncounted["entropy"], uncounted["distance"]) == (1.0, 0.5), (
+        "a row that sees one token has no choice, and does not count"
+    )
     [whole] = measure(2 * half[None], visible, [1, 2, 3, 4])
     assert "row_sum" not in whole
 

@@ -18,21 +18,20 @@ class _Views(HelpGroup):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        words = {kind.word for folder in own_folders() for kind in folder.kinds(PACKAGE)}
-        self.commands = dict(sorted({**self.commands, **{word: ViewCommand(word) for word in words}}.items()))
+        views = {kind.word: ViewCommand(kind) for folder in own_folders() for kind in folder.kinds(PACKAGE)}
+        self.commands = dict(sorted({**self.commands, **views}.items()))
 
     def list_commands(self, ctx: Any) -> list[str]:
         words = sorted({*super().list_commands(ctx), *kinds_by_word(PACKAGE)})
         return [word for word in words if self._is_usable(ctx, word)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name in kinds_by_word(PACKAGE):
-            find_kind(PACKAGE, cmd_name)
-        if cmd_name not in self.commands and cmd_name in kinds_by_word(PACKAGE):
-            view = ViewCommand(cmd_name)
-            refuse_repeated(view)
-            return view
-        return super().get_command(ctx, cmd_name)
+        kind = find_kind(PACKAGE, cmd_name) if cmd_name in kinds_by_word(PACKAGE) else None
+        if kind is None or cmd_name in self.commands:
+            return super().get_command(ctx, cmd_name)
+        view = ViewCommand(kind)
+        refuse_repeated(view)
+        return view
 
     def _is_usable(self, ctx: Any, word: str) -> bool:
         with suppress(KindFault):

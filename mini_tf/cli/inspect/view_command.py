@@ -18,7 +18,7 @@ from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
 from mini_tf.cli.terminal.help import HelpCommand, add, paragraphs
 from mini_tf.cli.terminal.options import GATES
-from mini_tf.recipe.kind_folders import FoundKind, find_kind
+from mini_tf.recipe.kind_folders import FoundKind
 from mini_tf.recipe.metrics import Gate, failures
 from mini_tf.system.errors import GateMissed, UsageFault
 
@@ -34,19 +34,19 @@ TYPES = _TYPES | {f"{name} | None": of | None for name, of in _TYPES.items()}
 class ViewCommand(HelpCommand):
     """A command whose options are made when they are first asked for; a list of commands asks for the help alone."""
 
-    def __init__(self, word: str, name: str | None = None, panel: str | None = None) -> None:
-        self.word = word
-        super(HelpCommand, self).__init__(name or word, rich_help_panel=panel, rich_markup_mode="rich")
+    def __init__(self, kind: FoundKind, name: str | None = None, panel: str | None = None) -> None:
+        self.kind = kind
+        super(HelpCommand, self).__init__(name or kind.word, rich_help_panel=panel, rich_markup_mode="rich")
 
     @cached_property
     def made(self) -> Any:
         """The command with its options."""
         alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        settings = outline(find_kind(PACKAGE, self.word))
-        add(alone, f"inspect {self.word}", _body(self.word, settings), examples=settings.EXAMPLES)
+        settings = outline(self.kind)
+        add(alone, f"inspect {self.kind.word}", _body(self.kind.word, settings), examples=settings.EXAMPLES)
         return typer.main.get_command(alone)
 
-    help = property(lambda self: paragraphs(describe(find_kind(PACKAGE, self.word))), lambda self, value: None)
+    help = property(lambda self: paragraphs(describe(self.kind)), lambda self, value: None)
     params = property(lambda self: self.made.params, lambda self, value: None)
     callback = property(lambda self: self.made.callback, lambda self, value: None)
     epilog = property(lambda self: self.made.epilog, lambda self, value: None)
