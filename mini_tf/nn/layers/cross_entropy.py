@@ -101,20 +101,21 @@ class _CrossEntropy(torch.autograd.Function):
         d_hidden, d_odds = torch.empty_like(hidden), None if odds is None else torch.empty_like(odds)
         d_weight = torch.zeros_like(weight)
         d_bias = None if bias is None else torch.zeros_like(bias)
+        # Not updated in place: the gradients of a compiled function that returns such a tensor are 0 in torch 2.11.
         loss = weight.new_zeros(())
         table, hidden, added = weight.to(products), hidden.to(products), None if bias is None else bias.to(products)
         for part in _chunks_on(weight.device.type, len(labels), weight.shape[0]):
             h, is_target = hidden[part], (labels[part] != IGNORED)[:, None]
             label = labels[part][:, None].masked_fill(~is_target, 0)
             logits = F.log_softmax(F.linear(h, table, added).to(weight.dtype), dim=-1)
-            loss -= (logits.gather(1, label) * is_target).sum() * (1 - smoothing)
+            loss = loss - (logits.gather(1, label) * is_target).sum() * (1 - smoothing)
             if smoothing:
-                loss -= (logits * is_target).sum() * (smoothing / weight.shape[0])
+                loss = loss - (logits * is_target).sum() * (smoothing / weight.shape[0])
             copied = None
             if odds is not None and ids is not None and d_odds is not None:
                 q = ((ids[part] == label).to(weight.dtype) * (1 - smoothing) + smoothing / weight.shape[0]) * is_target
                 ratio = odds[part] - logits.gather(1, ids[part])
-                loss += (q * F.logsigmoid(-ratio)).sum()
+                loss = loss + (q * F.logsigmoid(-ratio)).sum()
                 copied = q * ratio.sigmoid()
                 d_odds[part] = -copied
             d_logits = logits.exp_()
