@@ -81,16 +81,6 @@ def test_a_decoder_fed_in_steps_and_left_padded_scores_as_fed_whole(mixer: str, 
     torch.testing.assert_close(model.logits(follow.y), torch.stack([whole[0, 6:9], whole[1, 4:7]]), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize(("mixer", "positions"), CASES)
-def test_a_decoder_scores_no_token_by_its_future(mixer: str, positions: str) -> None:
-    model, ids = model_of("decoder", (mixer,), positions), some_ids(2, 12)
-    changed = ids.clone()
-    changed[:, 7:] = (changed[:, 7:] + 1) % V
-    before, after = scores(model, Tokens(ids)), scores(model, Tokens(changed))
-    assert torch.equal(before[:, :7], after[:, :7])
-    assert not torch.equal(before[:, 7], after[:, 7])
-
-
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
 def test_asking_for_some_positions_gives_the_rows_of_all_positions(kind: str) -> None:
     model, ids = model_of(kind, positions="learned", head="bert"), some_ids(3, 8)
