@@ -48,10 +48,8 @@ def overfitting(epochs: float, train_loss: float, val_loss: float, objective: Ob
     train_loss: mean since the previous evaluation. val_loss: of the last evaluation, possibly on a sample.
     """
     start = f"{times(epochs)} epochs; last evaluation: validation loss {val_loss:.2f}"
-    active = [
-        name for name in type(objective).model_fields if name in training_keys(objective) and getattr(objective, name)
-    ]
-    unlike = " and ".join(name.removesuffix("_rate").replace("_", " ") for name in active)
+    keys = [key for key in reversed(type(objective).model_fields) if key in training_keys(objective)]
+    unlike = " and ".join(key.removesuffix("_rate").replace("_", " ") for key in keys if getattr(objective, key))
     if unlike:
         return f"{start}, mean training loss with {unlike} {train_loss:.2f}"
     gap = val_loss - train_loss
