@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import shell as forking_shell
 from commands import ROOT, minitf, results, tiny_model, trained
 
 from mini_tf.cli.app import main
@@ -409,10 +410,9 @@ def shell(line: str, run: Path, **environment: str) -> subprocess.CompletedProce
 
 def test_a_reader_that_leaves_ends_it_with_141_and_no_word(decoder: Path) -> None:
     """`| head -1` of many answers: each is printed as soon as it is there, so writing to nobody is noticed."""
-    done = shell(
-        'minitf generate "$RUN" -i tests/data/tiny.txt -q --max-new-tokens 5 --batch-size 1 | head -1', decoder
-    )
-    assert (done.returncode, done.stdout.count(b"\n"), done.stderr) == (128 + signal.SIGPIPE, 1, b"")
+    line = f'minitf generate "{decoder}" -i tests/data/tiny.txt -q --max-new-tokens 5 --batch-size 1 | head -1'
+    done = forking_shell.run(line, ROOT)
+    assert (done.returncode, done.stdout.count("\n"), done.stderr) == (128 + signal.SIGPIPE, 1, "")
 
 
 def test_the_c_locale_prints_utf8_all_the_same(decoder: Path) -> None:

@@ -18,6 +18,8 @@ import pytest
 import test_parity
 import torch
 from commands import Done, minitf, trained
+from hang import outcome
+from processes import Command
 from rich.cells import cell_len
 from safetensors import safe_open
 from torch import Tensor
@@ -190,12 +192,12 @@ def test_texts_come_from_arguments_a_file_or_stdin(run: Path, tmp_path: Path) ->
 
 def test_a_terminal_without_a_text_is_told_how_to_give_one() -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "mini_tf", "inspect-attention", "last"]
-    done = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=600, check=False)
+    pipe = subprocess.PIPE
+    command = Command(["inspect-attention", "last"], os.environ, stdin=theirs, stdout=pipe, stderr=pipe)
+    said = outcome(command)
     os.close(ours)
     os.close(theirs)
-    hint = 'give one: "a text", or -i FILE'
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"no text given; {hint}\n")
+    assert (command.returncode, said) == (2, ("", 'no text given; give one: "a text", or -i FILE\n'))
 
 
 def test_an_empty_text_is_its_separator_where_the_model_knows_one(run: Path, tmp_path: Path) -> None:
