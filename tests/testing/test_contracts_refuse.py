@@ -18,7 +18,16 @@ from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import settings_of
-from mini_tf.testing import Case, attention, cross_attention, models, positions
+from mini_tf.testing import Case, attention, cross_attention, models, positions, run_all
+
+
+def test_all_checks_run_and_each_that_fails_is_named() -> None:
+    ran = list[str]()
+    cases = [Case("first", lambda: refuses("none", [], "")), Case("second", lambda: ran.append("second"))]
+    cases.append(Case("third", lambda: torch.ones(2).item()))
+    with pytest.raises(AssertionError, match=r"first: ValueError: .*\nthird: RuntimeError: "):
+        run_all(cases)
+    assert ran == ["second"]
 
 
 def refuses(case_name: str, cases: Iterable[Case], message: str) -> None:
