@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from mini_tf.optimizers import OptimizerSettings
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.folder import Run
 from mini_tf.system.errors import Unavailable
@@ -23,7 +22,6 @@ def decide_graphs(setup: Setup, recipe: Recipe, processes: int) -> Setup:
 def _obstacle(setup: Setup, recipe: Recipe, processes: int) -> str | None:
     """Why steps cannot be captured; None: they can, unless the first steps show that the model waits for the device."""
     runtime, optimizer = recipe.runtime, recipe.optimizer
-    assert isinstance(optimizer, OptimizerSettings)
     if setup.device.type != "cuda":
         return f"CUDA graphs need a GPU of NVIDIA, the device is {setup.device}"
     if processes > 1:

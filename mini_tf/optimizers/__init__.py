@@ -8,12 +8,14 @@ every optimizer against this contract.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from mini_tf.recipe import kind_settings
+from mini_tf.recipe.kind_settings import OptimizerSettings
+
+__all__ = ["IMPLEMENTATION", "Number", "Optimizer", "OptimizerSettings", "Parameter", "Role", "on_meta", "state_bytes"]
 
 Role = Literal["matrix", "embedding", "features", "head", "adapter", "vector"]
 """matrix: a 2D weight inside a layer; embedding: an embedding table; features: weights of n-grams beside the network, a
@@ -48,36 +50,6 @@ class Parameter(NamedTuple):
         """A tensor of zeros in the parameter's dtype and device, by default of its shape."""
         # zeros_like on the meta device imports modules of torch for a second.
         return torch.zeros(shape or self.tensor.shape, dtype=self.tensor.dtype, device=self.tensor.device)
-
-
-class OptimizerSettings(kind_settings.OptimizerSettings):
-    CAPTURABLE: ClassVar[bool] = False
-    """`Optimizer.update` takes `lr` as a tensor, reads `step_tensor` in place of `step_count` and never waits for the
-    device, so that a CUDA graph of it is right in every step."""
-
-    def moments(self, parameter: Parameter) -> dict[str, Tensor]:
-        """The initial state tensors of a parameter (e.g. exp_avg), on its device, of any shape.
-
-        The parameter may be on the meta device, where the memory of training is estimated.
-        """
-        raise NotImplementedError
-
-    def needs_whole(self, parameter: Parameter) -> bool:
-        """Whether the update of a row depends on other rows, as by a norm or a mean of the whole gradient.
-
-        False: with `runtime.shard: full` a process updates its rows by themselves, and has their rows of the state.
-        """
-        return True
-
-    def build(self, parameters: Mapping[str, Parameter], matmul_dtype: torch.dtype = torch.float32) -> "Optimizer":
-        """matmul_dtype: dtype of large matrix products, if the optimizer computes any."""
-        raise NotImplementedError
-
-    def weight_decay_of(self, parameter: Parameter) -> float:
-        """The weight decay of a parameter: 0 for vectors (norms, biases), and for embeddings and features, whose rare
-        rows have no gradient in most steps and would only shrink."""
-        exempt = parameter.role in ("embedding", "features", "vector") or parameter.tensor.dim() < 2
-        return 0.0 if exempt else self.weight_decay
 
 
 class Optimizer(ABC):
@@ -163,7 +135,7 @@ class Optimizer(ABC):
         tensor.copy_(saved)
 
 
-def state_bytes(settings: Any, parameters: Mapping[str, Parameter]) -> int:
+def state_bytes(settings: OptimizerSettings, parameters: Mapping[str, Parameter]) -> int:
     """Bytes of the optimizer state for these parameters; nothing is allocated."""
     moments = (moment for p in parameters.values() for moment in settings.moments(on_meta(p)).values())
     return sum(moment.numel() * moment.element_size() for moment in moments)

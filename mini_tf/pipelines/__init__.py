@@ -17,7 +17,7 @@ from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.nn.model import Model
 from mini_tf.parallel.group import ProcessGroup
-from mini_tf.recipe.kind_settings import pipelines as pipeline_settings
+from mini_tf.recipe.kind_settings.pipelines import PipelineSettings as PipelineSettings
 from mini_tf.recipe.parsing.schema_faults import faults_of
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Data, Generate
@@ -136,11 +136,6 @@ class Predictor(Protocol):
         """Metrics of all predictions so far; needs true labels."""
 
 
-class PipelineSettings(pipeline_settings.PipelineSettings):
-    def build(self, bundle: ModelBundle) -> "Pipeline":
-        return Pipeline(bundle)
-
-
 class Pipeline:
     """Inputs and outputs of a model beyond its loss; this base class supports none."""
 
@@ -230,8 +225,7 @@ TextsWithReferences = Iterator[tuple[str, Sequence[str]]]
 def pipeline_of(bundle: ModelBundle) -> Pipeline:
     """The pipeline of a model's objective; the base class if it has none."""
     settings = bundle.recipe.objective.pipeline()
-    built: Pipeline = Pipeline(bundle) if settings is None else settings.build(bundle)
-    return built
+    return Pipeline(bundle) if settings is None else settings.build(bundle)
 
 
 BATCH_SIZE = 8

@@ -106,7 +106,8 @@ def _fault(objective: ObjectiveSettings, settings: Eval, classes: Sequence[str] 
     if settings.best in known:
         return None
     if f"{kind}." in known and class_name:
-        names = None if classes is None else objective.pipeline().classes_of(kind, classes)
+        pipeline = objective.pipeline()
+        names = None if classes is None or pipeline is None else pipeline.classes_of(kind, classes)
         if names is None or class_name in names:
             return None
         return f"there is no class {show(class_name)}; there are: {', '.join(names[:20])}"

@@ -105,7 +105,7 @@ def _rules(recipe: Recipe) -> Rules:
     if recipe.train.context < (needed := dataset.MIN_TOKENS):
         message = f"{recipe.train.context} tokens cannot hold an example; use at least {needed}"
         yield Rule("train.context", message, ("objective",))
-    mixing = [mixer for mixer in recipe.model.all_mixers() if "packing" not in mixer.supports]
+    mixing: list[Kind] = [mixer for mixer in recipe.model.all_mixers() if "packing" not in mixer.supports]
     mixing += [] if recipe.model.PACKS else [recipe.model]
     for word in _words(mixing if recipe.data.pack == "docs" else ()):
         message = f"{word} cannot separate documents within a row; use pack: none or concat"

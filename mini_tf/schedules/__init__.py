@@ -5,22 +5,9 @@ has `Settings` with one method, `lr_factor`, a pure function of the step and the
 torch's LambdaLR). `mini_tf.testing.schedules` tests every schedule against its class variables.
 """
 
-from typing import ClassVar
+from mini_tf.recipe.kind_settings import ScheduleSettings
 
-from mini_tf.recipe import kind_settings
-
-
-class ScheduleSettings(kind_settings.ScheduleSettings):
-    MONOTONE: ClassVar[bool] = True
-    """The learning rate never rises after the warmup."""
-    CONTINUOUS: ClassVar[bool] = True
-    """With many steps the learning rate changes little from one step to the next."""
-    REACHES_FLOOR: ClassVar[bool] = True
-    """The learning rate would be at the floor one step after the last."""
-
-    def decayed(self, fraction: float) -> float:
-        """Interpolate from the peak (fraction 0) to the floor (fraction 1)."""
-        return 1 - (1 - self.floor) * fraction
+__all__ = ["ScheduleSettings", "progress"]
 
 
 def progress(step: int, start: float, n_steps: float) -> float:

@@ -25,7 +25,6 @@ def build(
 
     matmul_dtype: dtype of the matrix products of the forward pass. sharding: what processes divide; default nothing.
     """
-    assert isinstance(settings, optimizers.OptimizerSettings)
     return (sharding or Sharding(ProcessGroup())).optimizer(settings, _parameters(settings, model), matmul_dtype)
 
 

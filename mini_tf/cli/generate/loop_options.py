@@ -93,7 +93,7 @@ class LoopOptions:
         trained, width = self._session.trained, max(map(len, self._parameters))
         own = {"context": trained.generation_context, "num_samples": 1, "greedy": False, "seed": "a new one per prompt"}
         own |= {"logprobs": "none", "n_best": "none", "stream": "at a terminal"}
-        own |= trained.recipe.generate.model_dump() | self._session.settings.DEFAULT_OPTIONS
+        own |= {**trained.recipe.generate.model_dump(), **self._session.settings.DEFAULT_OPTIONS}
         for name in names:
             value = _format(self.given[name]) if name in self.given else f"{_format(own.get(name))} (default)"
             yield f"{name.replace('_', '-'):<{width}}  {value}"

@@ -23,13 +23,14 @@ class PromptSession:
         self._printed: list[str] = []
         """Notes on the present prompts that were printed."""
         objective, name = trained.recipe.objective, trained.folder.name
-        self.settings = objective.pipeline()
-        if self.settings is None or self.settings.COMMAND != "generate":
-            predicts = self.settings is not None and self.settings.COMMAND == "predict"
+        settings = objective.pipeline()
+        if settings is None or settings.COMMAND != "generate":
+            predicts = settings is not None and settings.COMMAND == "predict"
             hint = f"use `minitf predict {name}`" if predicts else None
             raise UsageFault(
                 f"{name} was trained with the objective {objective.kind}, which generates no text", hint=hint
             )
+        self.settings = settings
 
     def open(self, given: Mapping[str, Any]) -> "Generator":
         """A generation with these options, by name; UsageFault for a value out of range or an option that the model

@@ -1,10 +1,11 @@
-"""Base settings of the kinds that a recipe names, in a section or by its objective.
+"""Base settings of the kinds that a recipe names, in a section or by its objective: contracts that need no torch.
 
-The full contracts are in the packages of the kinds, whose settings derive from these. Does not import torch.
+What a kind builds is named for type checkers alone. Models and datasets have the rest of their contracts in `nn.model`
+and `data.datasets`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import Field
 
@@ -14,6 +15,16 @@ from mini_tf.recipe.kind_settings.inference_settings import inference_settings
 from mini_tf.recipe.kinds import Kind, Rules
 from mini_tf.recipe.values import Share
 
+if TYPE_CHECKING:
+    import torch
+    from tokenizers import Tokenizer
+    from torch import Tensor
+
+    from mini_tf.nn.mixer import MixerSettings
+    from mini_tf.nn.model import Model
+    from mini_tf.nn.stack import StackSettings
+    from mini_tf.optimizers import Optimizer, Parameter
+
 
 class OptimizerSettings(Kind):
     """Keys of every optimizer."""
@@ -21,6 +32,9 @@ class OptimizerSettings(Kind):
     PACKAGE = "optimizers"
     FEATURE_KEYS: ClassVar[tuple[str, ...]] = ()
     """Keys that apply only to weights of n-grams (`ObjectiveSettings.additions`)."""
+    CAPTURABLE: ClassVar[bool] = False
+    """`Optimizer.update` takes `lr` as a tensor, reads `step_tensor` in place of `step_count` and never waits for the
+    device, so that a CUDA graph of it is right in every step."""
 
     lr: float = Field(1e-3, gt=0, le=10)
     """Peak learning rate."""
@@ -41,14 +55,41 @@ class OptimizerSettings(Kind):
             return self.embedding_lr or self.lr
         return (self.head_lr or self.lr) if role == "head" else self.lr
 
-    def build(self, parameters: Any, matmul_dtype: Any) -> Any:
+    def moments(self, parameter: "Parameter") -> "dict[str, Tensor]":
+        """The initial state tensors of a parameter (e.g. exp_avg), on its device, of any shape.
+
+        The parameter may be on the meta device, where the memory of training is estimated.
+        """
         raise NotImplementedError
+
+    def needs_whole(self, parameter: "Parameter") -> bool:
+        """Whether the update of a row depends on other rows, as by a norm or a mean of the whole gradient.
+
+        False: with `runtime.shard: full` a process updates its rows by themselves, and has their rows of the state.
+        """
+        return True
+
+    def build(self, parameters: "Mapping[str, Parameter]", matmul_dtype: "torch.dtype" = ...) -> "Optimizer":
+        """matmul_dtype: dtype of large matrix products, if the optimizer computes any; default torch.float32."""
+        raise NotImplementedError
+
+    def weight_decay_of(self, parameter: "Parameter") -> float:
+        """The weight decay of a parameter: 0 for vectors (norms, biases), and for embeddings and features, whose rare
+        rows have no gradient in most steps and would only shrink."""
+        exempt = parameter.role in ("embedding", "features", "vector") or parameter.tensor.dim() < 2
+        return 0.0 if exempt else self.weight_decay
 
 
 class ScheduleSettings(Kind):
     """Keys of every schedule."""
 
     PACKAGE = "schedules"
+    MONOTONE: ClassVar[bool] = True
+    """The learning rate never rises after the warmup."""
+    CONTINUOUS: ClassVar[bool] = True
+    """With many steps the learning rate changes little from one step to the next."""
+    REACHES_FLOOR: ClassVar[bool] = True
+    """The learning rate would be at the floor one step after the last."""
 
     warmup: Annotated[int, Field(ge=0, le=10**12)] | Annotated[float, Field(ge=0, lt=1)] = 0.02
     """Warmup: a number of steps, or a share of the run (5%)."""
@@ -58,6 +99,10 @@ class ScheduleSettings(Kind):
     def lr_factor(self, step: int, warmup_steps: float, n_steps: float) -> float:
         """The factor on the peak learning rate at `step` (from 0) of `n_steps`, after a warmup of `warmup_steps`."""
         raise NotImplementedError
+
+    def decayed(self, fraction: float) -> float:
+        """Interpolate from the peak (fraction 0) to the floor (fraction 1)."""
+        return 1 - (1 - self.floor) * fraction
 
 
 class TokenizerSettings(Kind):
@@ -78,7 +123,7 @@ class TokenizerSettings(Kind):
         """Whether a tokenizer.json is of this kind."""
         return bool(content["model"].get("type") == self.MODEL)
 
-    def train(self, vocab_size: int, texts: Iterable[str]) -> Any:
+    def train(self, vocab_size: int, texts: Iterable[str]) -> "Tokenizer":
         """A `tokenizers.Tokenizer`; the caller adds special tokens. DataFault if the library crashes on the texts."""
         raise NotImplementedError
 
@@ -134,11 +179,11 @@ class ModelSettings(Kind):
         """A key that is given and needs one vocabulary for source and target; empty if there is none."""
         return ""
 
-    def mixers(self) -> Sequence[Any]:
+    def mixers(self) -> "Sequence[MixerSettings]":
         """Settings of the self-attention of the layers that process the model's own tokens."""
         return ()
 
-    def all_mixers(self) -> Sequence[Any]:
+    def all_mixers(self) -> "Sequence[MixerSettings]":
         """Settings of all its mixers."""
         return self.mixers()
 
@@ -155,7 +200,7 @@ class ModelSettings(Kind):
         of_tokens = not (self.SOURCE or other.SOURCE)
         return self.kind == other.kind or (of_tokens and self.stacks().keys() == other.stacks().keys())
 
-    def stacks(self) -> Mapping[str, Any]:
+    def stacks(self) -> "Mapping[str, StackSettings]":
         """Settings of its stacks by their paths in the model, the stack before the head first."""
         raise NotImplementedError
 
@@ -164,7 +209,7 @@ class ModelSettings(Kind):
         mine, theirs = inference_settings(self), inference_settings(other)
         yield from ((key, mine[key], theirs[key]) for key in mine if key in theirs and key != "kind")
 
-    def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> Any:
+    def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> "Model":
         raise NotImplementedError
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from mini_tf.recipe.kind_settings import ModelSettings
 from mini_tf.recipe.kind_settings.directions import Direction
+from mini_tf.recipe.kind_settings.pipelines import PipelineSettings
 from mini_tf.recipe.kinds import Kind, Rules, listing, settings_of
 from mini_tf.recipe.values import show
 from mini_tf.system.errors import suggest
@@ -82,9 +83,9 @@ class ObjectiveSettings(Kind):
         return settings_of("data.datasets", self.DATASET)()  # type: ignore[return-value]
 
     @classmethod
-    def pipeline(cls) -> Any:
+    def pipeline(cls) -> "PipelineSettings | None":
         """The settings of its pipeline; None if it has none."""
-        return None if cls.PIPELINE is None else settings_of("pipelines", cls.PIPELINE)()
+        return None if cls.PIPELINE is None else settings_of("pipelines", cls.PIPELINE)()  # type: ignore[return-value]
 
     @classmethod
     def missing_dependency(cls) -> str | None:

@@ -1,9 +1,12 @@
 """Base class of the settings of pipelines: what the commands need to know of them; no torch."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from mini_tf.recipe.kinds import Kind
+
+if TYPE_CHECKING:
+    from mini_tf.pipelines import ModelBundle, Pipeline
 
 BEAM_OPTIONS = ("num_beams", "length_penalty", "min_new_tokens", "no_repeat_ngram", "n_best")
 """Options of `generate` for beam search."""
@@ -59,6 +62,9 @@ class PipelineSettings(Kind):
     """It predicts classes, with the options --top and --threshold of `predict`."""
     CHECK_COPYING: ClassVar[bool] = False
     """The last sample is compared with the training data, to report verbatim copies."""
+
+    def build(self, bundle: "ModelBundle") -> "Pipeline":
+        raise NotImplementedError
 
     def metrics_for(self, classes: Sequence[str] | None = None) -> tuple[str, ...]:
         """Names of METRICS that exist with these classes; None: all."""
