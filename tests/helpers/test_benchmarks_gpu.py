@@ -59,12 +59,12 @@ def test_a_side_that_computes_something_else_is_not_timed(
     assert found["tiny:minitf"]["ms"] > 0
 
 
-def test_both_sides_generate_the_same_tokens(
+def test_all_sides_generate_the_same_tokens(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoding.measure("tiny", 2, 20, rounds=2)
     found = results_of(capsys)
-    assert [*found] == ["tiny x 2:minitf", "tiny x 2:plain torch, cached"]
+    assert [*found] == ["tiny x 2:minitf", "tiny x 2:minitf without graphs", "tiny x 2:plain torch, cached"]
     assert all(side["same"] == 20 and side["value"] > 0 for side in found.values())
     monkeypatch.setattr(decoding, "equal_tokens", lambda ours, theirs: 3)
     decoding.measure("tiny", 2, 20, rounds=1)
