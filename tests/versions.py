@@ -24,8 +24,11 @@ ROOT = Path(__file__).parents[1]
 WORK = Path("~/.cache/minitf-versions").expanduser()
 LIBRARIES = ("test_recipe_reading.py", "test_cli_generate.py", "test_drawing_figures.py", "test_run_checkpoint.py")
 """Recipes, the command line, generation, pictures and files: what depends on Python and on the libraries."""
-TORCH = ("test_compiled.py", "test_half_precision.py", "test_optimizers.py")
-"""What depends on torch: its compiler, its kernels and its optimizers."""
+TORCH = (
+    "test_compiled.py", "test_half_precision.py", "test_optimizers.py", "test_nn_cross_entropy.py",
+    "test_captured_steps.py", "test_generation_token_graphs.py",
+)  # fmt: skip
+"""What depends on torch: its compiler, its kernels, its optimizers, and gradients of our own functions."""
 RUNNERS = ("pytest", "pytest-xdist", "hypothesis", "beartype")
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 IMPORTS = (

@@ -501,7 +501,8 @@ def test_a_run_goes_on_without_the_one_it_began_with(overrides: tuple[str, ...],
         f"model.init_from: the run {base / 'encoder'} no longer exists; -d FOLDER continues a run that was initialized"
         " from it"
     )
-    refused(minitf("finetune", whole), gone, exit_code=5)
+    assert "already complete" in finetune(recipe=whole)
+    refused(minitf("finetune", whole, "train.seed=9"), gone, exit_code=5)
     refused(minitf("finetune", bare, "-d", bare), gone, exit_code=5)
     refused(minitf("finetune", TINY, *arguments, "-d", whole), "`minitf pretrain RUN -d RUN`", exit_code=3)
     shutil.copytree(begun / "encoder", base / "encoder")

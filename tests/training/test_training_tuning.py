@@ -474,7 +474,7 @@ def test_another_shape_machine_or_length_is_another_question(cache: Path, monkey
     ask(count, steps=4000)
     monkeypatch.setattr(tuning_cache, "available_cores", lambda: 77)
     ask(count)
-    monkeypatch.setattr(tuning_cache, "processor", lambda: ["Another", "0"])
+    monkeypatch.setattr(tuning_cache, "processor", lambda capability: ["Another", "0"])
     ask(count)
     monkeypatch.setattr(tuning_cache, "missing_compiler", lambda device: "no compiler at all")
     ask(count)
