@@ -32,7 +32,8 @@ FLOORS: list[dict[str, str]] = [
         "inspection": "KINDS: views of a trained model",
         "hf": "models of Hugging Face, in and out: families KINDS",
     },
-    {"jobs": "from recipe to run, cost, proof of resume", "testing": "the contracts of all kinds as functions"},
+    {"jobs": "from recipe to run, proof of resume", "testing": "the contracts of all kinds as functions"},
+    {"cost": "what a recipe costs, measured on a few steps of its run"},
     {"cli": "one file a command"},
 ]
 """From the bottom up, each part with what it is for. `papers` import any floor, and none imports a paper."""

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mini_tf.cli.pretrain import FRESH, NAME, OUT_DIR
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import DEVICE, INPUT_OUTPUT, RUN
-from mini_tf.cli.training import FRESH, NAME, OUT_DIR
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.numbers import duration
 

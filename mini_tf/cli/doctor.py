@@ -13,7 +13,7 @@ from mini_tf.cli.terminal.console import Console, command
 from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
-    from mini_tf.jobs.resume_proof.proof import ResumeProof
+    from mini_tf.jobs.resume_proof.killed_runs import ResumeProof
 
 
 RECIPE = typer.Argument(
@@ -68,18 +68,18 @@ def doctor(
 
 
 def _prove_resume(console: Console, arguments: list[str]) -> None:
-    from mini_tf.jobs.resume_proof.proof import as_json, prove_resume
+    from mini_tf.jobs.resume_proof.killed_runs import prove_resume
     from mini_tf.recipe.arguments import split_arguments
     from mini_tf.system.errors import GateMissed
 
     proof = prove_resume(Console(quiet=True), console.say, *split_arguments(arguments))
-    console.output("\n".join([*_table(proof), _verdict(proof)]), result=as_json(proof))
+    console.output("\n".join([*_table(proof), _verdict(proof)]), result=proof.as_json)
     if proof.first_difference is not None:
         raise GateMissed(proof.first_difference, hint=_WAYS_OUT[bool(proof.repeats)])
 
 
 def _prove_processes(console: Console, processes: int) -> None:
-    from mini_tf.jobs.resume_proof.processes_proof import prove_processes
+    from mini_tf.jobs.resume_proof.killed_runs import prove_processes
     from mini_tf.system.errors import GateMissed
 
     proof = prove_processes(processes, console.say)

@@ -4,9 +4,9 @@ from typing import Annotated, Any, NoReturn, cast
 
 import typer
 
+from mini_tf.cli.pretrain import training_command
 from mini_tf.cli.terminal.completion import recipe_arguments
 from mini_tf.cli.terminal.options import RECIPE_HELP
-from mini_tf.cli.training import training_command
 
 TASK_RECIPE = Annotated[
     list[str] | None,

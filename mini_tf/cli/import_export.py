@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mini_tf.cli.pretrain import FRESH, NAME
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import INPUT_OUTPUT, RUN, STEP
-from mini_tf.cli.training import FRESH, NAME
 from mini_tf.recipe.kinds import listing
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.hub import local_folder

@@ -1,6 +1,190 @@
-"""`minitf pretrain`: train a model from scratch."""
+"""`minitf pretrain`: train a model from scratch; with the options of `finetune`, which trains the same way."""
 
-from mini_tf.cli.training import training_command
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mini_tf.cli.gate_checks import check_gates
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.options import CHECKS, GATES, RECIPE, RUN_FOLDER, RUNTIME_DEVICE, RUNTIME_NPROC
+from mini_tf.cli.terminal.processes import group_of, launched, leave_to_rank_0, refuse_stdin
+from mini_tf.system.errors import UsageFault
+from mini_tf.system.progress import show_progress
+
+if TYPE_CHECKING:
+    from mini_tf.data.datasets import TokenizedData
+    from mini_tf.jobs.identifying import Options
+    from mini_tf.recipe.metrics import Gate
+    from mini_tf.recipe.reading import Resolved
+
+_folder = partial(typer.Option, rich_help_panel=RUN_FOLDER)
+OUT_DIR = _folder("-d", "--out-dir", "--output-dir", metavar="DIR", help="The run folder; with --name, its parent.")
+NAME = _folder("-n", "--name", metavar="NAME", help="Name of the run in outputs/.", show_default="recipe and hash")
+FRESH = _folder("--fresh", help="Start a new run beside an existing one of this name.")
+EXTEND = _folder("--extend", min=1, metavar="N", help="Train a finished run for N more steps.")
+DRY_RUN = typer.Option("--dry-run", help="Read the data, build the model, print the plan; train nothing.")
+PRINT_CONFIG = typer.Option("--print-config", help="Print the complete recipe and exit.")
+TENSORBOARD = typer.Option("--tensorboard", help="Also write TensorBoard event files.")
+EXPECT = typer.Option("--expect", help="Check the shipped recipe's own `expect` section.", rich_help_panel=CHECKS)
+
+
+def training_command(
+    name: str, summary: str, recipe: Any = RECIPE, without_recipe: Callable[[list[str]], None] = lambda overrides: None
+) -> Callable[..., None]:
+    """A training command for Typer. recipe: its argument; without_recipe: called where no recipe is given, may raise
+    UsageFault.
+    """
+
+    def body(
+        console: Console,
+        arguments: RECIPE = None,
+        out_dir: Annotated[Path | None, OUT_DIR] = None,
+        name: Annotated[str | None, NAME] = None,
+        fresh: Annotated[bool, FRESH] = False,
+        extend: Annotated[int | None, EXTEND] = None,
+        device: RUNTIME_DEVICE = None,
+        dry_run: Annotated[bool, DRY_RUN] = False,
+        print_config: Annotated[bool, PRINT_CONFIG] = False,
+        tensorboard: Annotated[bool, TENSORBOARD] = False,
+        nproc: RUNTIME_NPROC = 1,
+        gates: GATES = None,
+        expect: Annotated[bool, EXPECT] = False,
+    ) -> int:
+        refuse_stdin(nproc, bool({"data.train=-", "data.val=-"} & {*(arguments or ())}), "write the text to a file")
+        exit_code = None if dry_run or print_config else launched(console, nproc)
+        if exit_code is not None:
+            return exit_code
+        if out_dir is None and name is None and not fresh:
+            out_dir = _run_itself(arguments or [])
+        with show_progress("loading PyTorch and the recipe"):
+            resolved = _resolve(
+                arguments or [],
+                device,
+                without_recipe,
+                out_dir if name is None else (out_dir or Path("outputs")) / name,
+            )
+        bounds = _gates(resolved, gates or [], expect)
+        if print_config:
+            from mini_tf.recipe.reading import dump
+
+            console.output(dump(resolved.recipe).rstrip(), result=resolved.recipe.model_dump(mode="json"))
+            return 0
+        if warning := _command_warning(console.command, resolved):
+            console.warn(warning)
+        from mini_tf.jobs.identifying import Options
+        from mini_tf.run.location import RunLocation
+
+        def check(data: "TokenizedData") -> None:
+            check_gates(bounds, "training", resolved.recipe, None if data.labels is None else data.labels.names)
+
+        location = RunLocation(out_dir, name, fresh)
+        location.check()
+        options = Options(location, extend, tuple(sys.argv), tensorboard, check)
+        return _estimate(console, resolved) if dry_run else _train(console, resolved, options, bounds)
+
+    body.__name__, body.__doc__ = name, summary
+    body.__annotations__["arguments"] = recipe
+    return command(body)
+
+
+def _command_warning(command: str, resolved: "Resolved") -> str | None:
+    """A warning where the recipe belongs to the other command; both train the same."""
+    recipe, shown = resolved.recipe, resolved.name
+    if command == "finetune" and recipe.objective.dataset().STREAM and recipe.model.init_from is None:
+        return (
+            f"{shown} trains from scratch, as `minitf pretrain {shown}` does; model.init_from=RUN starts from the"
+            " weights of a run"
+        )
+    if command == "pretrain" and not recipe.objective.dataset().STREAM and "tokens" not in recipe.objective.PREDICTS:
+        return f"{shown} is a task recipe; its command is `minitf finetune {shown}`, which does the same"
+    return None
+
+
+def _resolve(
+    arguments: list[str], device: str | None, without_recipe: Callable[[list[str]], None], folder: Path | None
+) -> "Resolved":
+    """The recipe with overrides. folder: the run folder that may be continued, where it is named."""
+    from mini_tf.recipe.arguments import split_arguments
+    from mini_tf.run.identity import resolve
+
+    recipe, overrides = split_arguments(arguments)
+    if recipe is None:
+        without_recipe(overrides)
+    return resolve(recipe, overrides if device is None else [*overrides, f"runtime.device={device}"], folder)
+
+
+def _run_itself(arguments: list[str]) -> Path | None:
+    """The folder of a run that is the only argument, which is then continued; None for every other recipe."""
+    from mini_tf.run.finding import is_run
+
+    return Path(arguments[0]) if len(arguments) == 1 and is_run(Path(arguments[0])) else None
+
+
+def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]":
+    """All metric bounds of the command line and of `expect`; UsageFault for a metric that this run never computes."""
+    from mini_tf.recipe.metrics import Gate
+
+    bounds = [Gate.parse(gate) for gate in gates]
+    if expect:
+        way = "use --assert 'val.loss<1.9'"
+        if not resolved.shipped:
+            raise UsageFault("--expect works only with a shipped recipe without overrides (except --device)", hint=way)
+        if not resolved.recipe.expect:
+            raise UsageFault(f"--expect: the recipe {resolved.name} has no `expect`", hint=way)
+        bounds += [Gate.parse(metric + comparison) for metric, comparison in resolved.recipe.expect.items()]
+    check_gates(bounds, "training", resolved.recipe)
+    return bounds
+
+
+def _train(console: Console, resolved: "Resolved", options: "Options", bounds: "list[Gate]") -> int:
+    """Train, print the run folder, and check the metric bounds."""
+    from mini_tf.jobs.sets.run_sets import train
+    from mini_tf.recipe.metrics import failures
+    from mini_tf.system.errors import GateMissed
+    from mini_tf.training.machine.device import on_gpu
+
+    runtime = resolved.recipe.runtime
+    with group_of(runtime.timeout, on_gpu(runtime)) as group:
+        result = train(resolved, replace(options, group=group), console)
+    leave_to_rank_0(group, result.exit_code)
+    metrics = {**result.metrics, **_baseline_name(result.folder)}
+    console.output(str(result.folder), run=result.folder, metrics=metrics)
+    if result.exit_code == 0 and (missed := failures(bounds, result.metrics)):
+        raise GateMissed(missed[0], faults=missed)
+    return result.exit_code
+
+
+def _estimate(console: Console, resolved: "Resolved") -> int:
+    """Print what the run would cost, of which nothing is saved."""
+    from mini_tf.cost.run_cost import estimate
+    from mini_tf.training.machine.device import on_gpu
+
+    runtime = resolved.recipe.runtime
+    with group_of(runtime.timeout, on_gpu(runtime)) as group:
+        cost = estimate(resolved.recipe, console)
+        runs = f" for {cost.run_set}" if cost.run_set else ""
+        console.say(
+            f"estimate: {cost.timing.seconds * 1000:.0f} ms per step, {cost.total / 60:.1f} minutes in total{runs};"
+            " nothing was saved"
+        )
+    leave_to_rank_0(group)
+    console.output(metrics=cost.metrics)
+    return 0
+
+
+def _baseline_name(folder: Path) -> dict[str, str]:
+    """The name of the best baseline of a run, if one was measured."""
+    from mini_tf.jobs.baselines import NAME
+    from mini_tf.run import manifest
+
+    name = manifest.read(folder).baseline
+    return {} if name is None else {NAME: name}
+
 
 pretrain = training_command(
     "pretrain",

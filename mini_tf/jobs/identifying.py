@@ -20,7 +20,6 @@ class Options:
 
     location: RunLocation = field(default_factory=RunLocation)
     extend: int | None = None
-    dry_run: bool = False
     command: tuple[str, ...] = ()
     tensorboard: bool = False
     check: Callable[[TokenizedData], None] = lambda data: None

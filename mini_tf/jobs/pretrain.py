@@ -4,7 +4,6 @@ import time
 
 from mini_tf.jobs import initial
 from mini_tf.jobs.assembling import build, merge_function, usable_best_metric
-from mini_tf.jobs.cost.estimating import report_estimate
 from mini_tf.jobs.finishing import finish
 from mini_tf.jobs.identifying import Options, identify
 from mini_tf.jobs.session import Reporter, RunResult, Session
@@ -24,8 +23,6 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
     All processes have the metrics and the exit code of rank 0.
     """
     started, recipe, group = time.monotonic(), resolved.recipe, options.group
-    if options.dry_run:
-        return RunResult(None, report_estimate(recipe, reporter))
     identity, data = identify(resolved, options, reporter)
     options.check(data)
     best = usable_best_metric(recipe, data.labels)

@@ -44,9 +44,9 @@ class Reporter(Protocol):
 
 @dataclass(frozen=True)
 class RunResult:
-    """folder: None after a dry run. metrics: by the names that --assert uses. exit_code: 0, or 128 + signal number."""
+    """metrics: by the names that --assert uses. exit_code: 0, or 128 + signal number."""
 
-    folder: Path | None
+    folder: Path
     metrics: dict[str, float | None]
     exit_code: int = 0
 

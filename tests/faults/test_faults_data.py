@@ -26,10 +26,10 @@ from data_of import opened
 from hang import ending
 from hostile import STEERING
 
+from mini_tf.cost import overhead
 from mini_tf.data.formats import text_documents as formats
 from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import find_files
-from mini_tf.jobs.cost import overhead
 from mini_tf.recipe import sections
 from mini_tf.recipe.sections import Data
 from mini_tf.system import cache, safe_files

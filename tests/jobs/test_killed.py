@@ -434,9 +434,9 @@ def test_a_run_that_dies_before_or_after_anything_it_does_ends_with_the_same_byt
 
 SMALLER = """
 import mini_tf.data.corpora.grammar as grammar
-from mini_tf.jobs.resume_proof import forked_run, proof
-grammar.N_SENTENCES, proof.MIN_KILLS, proof.SECONDS = 500, 2, 0.0
-forked_run.RECIPE = forked_run.RECIPE.replace("steps: 120", "steps: 40").replace("split: 0.2%", "split: 2%")
+from mini_tf.jobs.resume_proof import killed_runs
+grammar.N_SENTENCES, killed_runs.MIN_KILLS, killed_runs.SECONDS = 500, 2, 0.0
+killed_runs.RECIPE = killed_runs.RECIPE.replace("steps: 120", "steps: 40").replace("split: 0.2%", "split: 2%")
 """
 LOSING_MOMENTS = """
 import mini_tf.optimizers
@@ -480,7 +480,7 @@ def test_doctor_is_8_and_names_the_place_where_a_byte_differs(tmp_path: Path) ->
 
 
 def test_doctor_cleans_up_when_it_is_interrupted(tmp_path: Path) -> None:
-    process = doctor("proof.MIN_KILLS = 10**6", tmp_path)  # it is still at it when the signal comes
+    process = doctor("killed_runs.MIN_KILLS = 10**6", tmp_path)  # it is still at it when the signal comes
     while process.poll() is None and not (tmp_path / "resume-proof" / "uninterrupted" / "run" / "run.json").exists():
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)

@@ -89,7 +89,7 @@ def part_of(file: Path) -> str:
 def test_every_part_of_the_house_has_a_floor_and_is_a_folder() -> None:
     assert {part_of(file) for file in FILES} - {"__init__", "papers"} == FLOOR.keys() - {"papers"}
     assert {file.name for file in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py"}
-    assert len(FLOORS) <= 11
+    assert len(FLOORS) <= 12
 
 
 def test_no_folder_has_more_files_than_one_can_look_through() -> None:
@@ -215,8 +215,6 @@ def test_the_commands_start_without_anything_slow() -> None:
     assert done.stdout == "[]\n"
 
 
-NAMES_TWICE_FOR_NOW = {"proof"}
-"""Basenames of more than one file."""
 CLASSES_TWICE_FOR_NOW = {
     *("Batch", "Checkpoint", "Comparison", "Head", "Measured", "MemoryUse", "Pair", "Prediction", "Row", "Tokenizer"),
     "Tokens",
@@ -229,8 +227,7 @@ def test_a_basename_stands_once_beside_kinds_commands_and_contracts() -> None:
     """A command's file has the command's name, a contract's file that of its package of kinds."""
     kinds = {file for folder in packages(PACKAGE) for file in folder.glob("[!_]*.py")}
     names = Counter(file.stem for file in FILES if file not in kinds and not {"cli", "testing"} & {*file.parts})
-    twice = {name for name, count in names.items() if count > 1 and name != "__init__"}
-    assert twice <= NAMES_TWICE_FOR_NOW, "rename one, or drop the name from the list"
+    assert {name for name, count in names.items() if count > 1 and name != "__init__"} == set()
 
 
 def test_the_name_of_a_public_class_means_one_thing() -> None:

@@ -21,7 +21,7 @@ from shared import once
 
 from mini_tf.cli.app import app
 from mini_tf.cli.examples import EXAMPLES
-from mini_tf.jobs.cost import lengths, overhead, run_cost
+from mini_tf.cost import lengths, overhead, run_cost
 from mini_tf.parallel import launching
 from mini_tf.recipe.arguments import presets
 from mini_tf.recipe.corpora import CorpusSettings

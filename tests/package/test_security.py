@@ -451,14 +451,10 @@ def test_importlib_imports_only_kinds_that_were_found_in_a_listing() -> None:
     assert ast.unparse(first).startswith("if word not in listing(package):\n    raise ValueError")
 
 
-REHEARSAL = PACKAGE / "jobs" / "resume_proof" / "trial.py"
-"""`minitf doctor --resume` kills runs of its own, which are forks of itself."""
-
-
 PROOF = PACKAGE / "hf" / "proof.py"
 LAUNCHER = PACKAGE / "parallel" / "launching.py"
 HASH_SEEDS = PACKAGE / "testing" / "tiny" / "hash_seeds.py"
-STARTS = {REHEARSAL: {"os.fork"}, LAUNCHER: {"subprocess.Popen"}, HASH_SEEDS: {"subprocess.run"}}
+STARTS = {LAUNCHER: {"subprocess.Popen"}, HASH_SEEDS: {"subprocess.run"}}
 """What may start processes, and how: only this program itself."""
 
 

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from toys import present
 
 from mini_tf.generation import likelihoods
-from mini_tf.jobs.resume_proof import processes_proof
+from mini_tf.jobs.resume_proof import killed_runs
 from mini_tf.parallel import launching
 from mini_tf.pipelines import _prediction, _references
 
@@ -220,8 +220,8 @@ def listening(processes: list[int]) -> set[str]:
 
 def test_doctor_kills_a_process_and_compares_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "subprocess", launched_by_forks())
-    monkeypatch.setattr(processes_proof, "KILLS", 1)
-    monkeypatch.setattr(processes_proof, "OVERRIDES", (*processes_proof.OVERRIDES, "train.steps=24"))
+    monkeypatch.setattr(killed_runs, "PROCESSES_KILLED", 1)
+    monkeypatch.setattr(killed_runs, "OVERRIDES", (*killed_runs.OVERRIDES, "train.steps=24"))
     done = minitf("doctor", "--nproc", "2", "--json")
     assert done.exit_code == 0, done.stderr
     result = json.loads(done.stdout)["result"]

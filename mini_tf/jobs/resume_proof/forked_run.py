@@ -4,6 +4,7 @@ The parent process has imported torch but computed nothing: GNU OpenMP and CUDA 
 """
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -23,8 +24,10 @@ from mini_tf.jobs.session import Reporter
 from mini_tf.recipe import reading
 from mini_tf.run import manifest
 from mini_tf.run.disk import TEMPORARY
+from mini_tf.run.finding import try_lock
 from mini_tf.run.location import RunLocation
-from mini_tf.system.errors import MinitfError
+from mini_tf.system.cache import cache_folder
+from mini_tf.system.errors import MinitfError, Unavailable
 
 RECIPE = """\
 data: {train: grammar, split: 0.2%}
@@ -144,3 +147,20 @@ def _first_difference(path: Path, other: Path) -> str | None:
     names = sorted(tensors.keys() | others.keys())
     unequal = (n for n in names if n not in tensors or n not in others or tensors[n].tobytes() != others[n].tobytes())
     return next((f"tensor {name}" for name in unequal), "its header")
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """The folder of all runs, in the cache folder; first emptied of what a killed check left."""
+    folder = cache_folder() / "resume-proof"
+    folder.mkdir(exist_ok=True)
+    lock = try_lock(folder)
+    if lock is None:
+        raise Unavailable(f"{folder} is in use by another `doctor --resume`", hint="wait until it is done")
+    try:
+        for leftover in folder.iterdir():
+            shutil.rmtree(leftover)
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+        os.close(lock)

@@ -114,7 +114,7 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
     For a set, `metrics` are those of `spread`.
     """
     several = members(resolved)
-    if not several or options.dry_run:
+    if not several:
         return pretrain(resolved, options, reporter)
     size = f"{len(several)} {several[0].kind}s"
     if options.extend is not None:
@@ -137,7 +137,7 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
                 if stopping:  # since the previous run ended
                     return _stopped(run, stop.exit_code, f"before {member.folder}")
                 result = _train_member(run, member, options, reporter)
-                if result.folder is None or result.exit_code:
+                if result.exit_code:
                     return _stopped(run, result.exit_code, f"in {member.folder}")
                 group.on_rank_0(partial(_add, done, member, result.folder, run))
             return RunResult(run.folder, group.on_rank_0(lambda: _finish(run, done, reporter, resolved.recipe)))

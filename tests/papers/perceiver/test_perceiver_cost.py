@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from commands import TINY
 
-from mini_tf.jobs.cost import lengths
-from mini_tf.jobs.cost.lengths import layers_of, measure_lengths
+from mini_tf.cost import lengths
+from mini_tf.cost.lengths import layers_of, measure_lengths
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import read
 from mini_tf.training.layer_decay import depths

@@ -1,31 +1,44 @@
 """Checks that runs, killed with kill -9 and resumed, end byte-identical to an uninterrupted run.
 
-Each run is killed at a different time, one of them while it writes a checkpoint.
+`prove_resume` kills each run at a different time, one of them while it writes a checkpoint; `prove_processes` kills one
+of several processes, and compares with the run of one.
 """
 
 import os
 import shutil
+import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mini_tf.jobs.resume_proof.forked_run import COMPARED, RECIPE, Failed, ForkedRun, differences
+from mini_tf.jobs.resume_proof.forked_run import (
+    COMPARED,
+    RECIPE,
+    Failed,
+    ForkedRun,
+    differences,
+    temporary_folder,
+)
 from mini_tf.jobs.session import Reporter
 from mini_tf.jobs.sets.run_sets import members
+from mini_tf.parallel.launching import launch
 from mini_tf.recipe.reading import Resolved
 from mini_tf.run import manifest
-from mini_tf.run.finding import try_lock
 from mini_tf.run.identity import resolve
-from mini_tf.system.cache import cache_folder
-from mini_tf.system.errors import Unavailable, UsageFault
+from mini_tf.system.errors import MinitfError, Unavailable, UsageFault
 
 SECONDS = 20.0
 MIN_KILLS = 3
 SAVE_TRIES = 5
 """Maximum number of attempts to kill a run while it writes a checkpoint, which takes milliseconds."""
+PROCESSES_KILLED = 3
+OVERRIDES = (
+    *("runtime.device=cpu", "runtime.precision=fp32", "runtime.compile=false", "runtime.threads=1"),
+    *("runtime.reduce=tree", "runtime.timeout=60", "train.micro_batch_size=1", "eval.baseline=false", "log.samples=0"),
+)
+"""Settings of the runs in one and in several processes."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +78,11 @@ class ResumeProof:
                 if place is not None:
                     return f"kill {number} ({kill.found}): {name} differs, first in {place}"
         return None
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """The fields, and `equal`."""
+        return {**asdict(self), "equal": self.first_difference is None}
 
 
 def prove_resume(
@@ -161,23 +179,79 @@ def _outcome(kill: Kill) -> str:
     return f"{', '.join(different)} DIFFERENT after resuming" if different else "byte-identical after resuming"
 
 
-@contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """The folder of all runs, in the cache folder; first emptied of what a killed check left."""
-    folder = cache_folder() / "resume-proof"
-    folder.mkdir(exist_ok=True)
-    lock = try_lock(folder)
-    if lock is None:
-        raise Unavailable(f"{folder} is in use by another `doctor --resume`", hint="wait until it is done")
+@dataclass(frozen=True)
+class ProcessesProof:
+    """processes: their number; seconds: of one process and of several, with start-up; kills: the rank and step of each.
+
+    differs: file -> None if it is equal, else its first difference.
+    """
+
+    processes: int
+    seconds: tuple[float, float]
+    kills: list[tuple[int, int]]
+    differs: dict[str, str | None]
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def prove_processes(processes: int, say: Callable[[str], None], kills: int | None = None) -> ProcessesProof:
+    """Train alone, then in several processes, of which one after another is killed by kill -9; compare all files.
+
+    Raises Unavailable if the processes cannot be started or do not reach each other.
+    """
+    with temporary_folder() as folder:
+        (folder / "recipe.yaml").write_text(RECIPE)
+        alone, together = folder / "alone", folder / "together"
+        single = _run_processes(1, alone)
+        say(f"one process took {single:.1f} s")
+        killed = []
+        for number in range(PROCESSES_KILLED if kills is None else kills):
+            rank = number % processes
+            step = _kill_rank(processes, together, rank)
+            if step is None:  # it ended before
+                break
+            killed.append((rank, step))
+            say(f"kill {number + 1}: rank {rank}, after the checkpoint of step {step}; all processes ended; continuing")
+        several = _run_processes(processes, together)
+        return ProcessesProof(processes, (single, several), killed, differences(together, alone))
+
+
+def _run_processes(processes: int, folder: Path) -> float:
+    start = time.monotonic()
     try:
-        for leftover in folder.iterdir():
-            shutil.rmtree(leftover)
-        yield folder
-    finally:
-        shutil.rmtree(folder)
-        os.close(lock)
+        exit_code = launch(processes, _command(folder), quiet=True)
+    except MinitfError as fault:
+        raise Unavailable(f"a run of {processes} processes failed: {fault.message}", hint=fault.hint) from fault
+    if exit_code:
+        raise Unavailable(f"a run of {processes} processes ended with exit code {exit_code}")
+    return time.monotonic() - start
 
 
-def as_json(proof: ResumeProof) -> dict[str, Any]:
-    """The fields of the proof, and `equal`."""
-    return {**asdict(proof), "equal": proof.first_difference is None}
+def _kill_rank(processes: int, folder: Path, rank: int) -> int | None:
+    """Start or continue the run, and kill one process after the next checkpoint; its step, None if there was none."""
+    before, killed = _saved_steps(folder), list[int]()
+
+    def watch(running: Mapping[int, Any]) -> None:
+        new = _saved_steps(folder) - before
+        if new and not killed and len(running) == processes:
+            running[rank].send_signal(signal.SIGKILL)
+            killed.append(max(new))
+
+    try:
+        launch(processes, _command(folder), quiet=True, watch=watch)
+    except Unavailable as fault:
+        if not killed:
+            raise
+        if f"rank {rank} was killed" not in fault.message:
+            raise Unavailable(f"rank {rank} was killed, but the launcher says: {fault.message}") from fault
+    return killed[0] if killed else None
+
+
+def _command(folder: Path) -> list[str]:
+    return ["pretrain", str(folder.parent / "recipe.yaml"), *OVERRIDES, "-q", "-d", str(folder)]
+
+
+def _saved_steps(folder: Path) -> set[int]:
+    return {int(path.name.partition("-")[2]) for path in folder.glob("checkpoints/step-*")}

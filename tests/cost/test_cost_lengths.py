@@ -8,8 +8,8 @@ import pytest
 import torch
 from commands import EXACT, TINY, minitf
 
-from mini_tf.jobs.cost import lengths
-from mini_tf.jobs.cost.lengths import fit_slope, formula_rows, layers_of, measure_lengths
+from mini_tf.cost import lengths
+from mini_tf.cost.lengths import fit_slope, formula_rows, layers_of, measure_lengths
 from mini_tf.recipe.reading import read
 from mini_tf.training.machine.device import Setup
 

@@ -1,19 +1,25 @@
-"""`minitf cost`: time, memory and FLOPs of a training run, measured on a few of its steps."""
+"""`minitf cost`: time, memory and FLOPs of a training run, measured on a few of its steps; --lengths: of attention
+layers against the length of a row.
+"""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mini_tf.cli.terminal.completion import recipe_arguments
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.files import FORCE, OUTPUT, check
+from mini_tf.cli.terminal.files import FORCE, OUTPUT, check, write_all
 from mini_tf.cli.terminal.options import RUNTIME_DEVICE
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.numbers import doubled, duration, in_bytes, short
 
 if TYPE_CHECKING:
-    from mini_tf.jobs.cost.run_cost import Cost
+    from mini_tf.cost.lengths import LayerCosts, LengthCost
+    from mini_tf.cost.run_cost import Cost
+    from mini_tf.recipe.recipe import Recipe
 
 MAX_LENGTH = 2**20
 RECIPES = Annotated[
@@ -40,6 +46,12 @@ HEADERS = ("recipe", "minutes", "steps", "ms", "tokens/s", "MFU %", "MiB", "GFLO
 MEANING = (
     "minutes: total, all seeds; ms, GFLOP: per step; MFU: of the fastest matrix product in this precision; "
     "MiB: weights, gradients, optimizer state and activations."
+)
+LENGTH_HEADERS = ("layer", "tokens", "FLOP", "saved", "peak", "ms")
+LENGTH_MEANING = (
+    "One attention layer with its projections, one row, forward and backward. FLOP: matrix products, with the full"
+    " square of attention scores; saved: tensors kept for the backward pass; peak: tensors that exist at the same time;"
+    " ms: median."
 )
 
 
@@ -83,12 +95,9 @@ def cost(
     rows = None if lengths is None else doubled("--lengths", lengths, MAX_LENGTH)
     resolved = [resolve(recipe, overrides) for recipe in recipes or [reading.DEFAULT_RECIPE]]
     if rows is not None:
-        from mini_tf.cli.cost.lengths import print_lengths
+        return _print_lengths(console, [(one.name, one.recipe) for one in resolved], rows, files)
 
-        return print_lengths(console, [(one.name, one.recipe) for one in resolved], rows, files)
-
-    from mini_tf.jobs.cost.estimating import estimate
-    from mini_tf.jobs.cost.stream_memory import stream_memory
+    from mini_tf.cost.run_cost import estimate, stream_memory
 
     costs = []
     for one, recipe in zip(resolved, recipes or [reading.DEFAULT_RECIPE], strict=True):
@@ -181,3 +190,70 @@ def _compare(console: Console, names: list[str], costs: "list[Cost]") -> None:
     ]
     console.show(table, HEADERS, rows)
     console.show(sentence, MEANING)
+
+
+def _print_lengths(
+    console: Console, recipes: "Sequence[tuple[str, Recipe]]", lengths: Sequence[int], files: Sequence[Path]
+) -> None:
+    """Measure, print the table and the slopes, or write the files."""
+    from mini_tf.cost.lengths import measure_recipes
+    from mini_tf.drawing.terminal import sentence, table
+
+    measured = measure_recipes(recipes, lengths)
+    result = [_layer_record(one) for one in measured]
+    write_all(console, files, result, lambda suffix: _draw_lengths(measured, lengths, suffix))
+    if not files:
+        console.show(
+            table, LENGTH_HEADERS, [[one.layer.name, *_length_cells(cost)] for one in measured for cost in one.costs]
+        )
+        console.show(sentence, LENGTH_MEANING)
+    metrics = {f"slope.{one.layer.name}": one.slope.exponent for one in measured if one.slope is not None}
+    console.output("\n".join(line for one in measured for line in _slope_lines(one)), metrics=metrics, result=result)
+
+
+def _length_cells(cost: "LengthCost") -> list[str]:
+    return [
+        f"{cost.length:,}",
+        "-" if cost.flops is None else short(cost.flops),
+        *("-" if size is None else in_bytes(size) for size in (cost.saved, cost.peak)),
+        "-" if cost.seconds is None else f"{1000 * cost.seconds:.4g}",
+    ]
+
+
+def _slope_lines(measured: "LayerCosts") -> list[str]:
+    if (slope := measured.slope) is None:
+        return []
+    fitted = f"fitted to {slope.first:,} to {slope.last:,} tokens"
+    return [f"{measured.layer.name}: time ~ L^{slope.exponent:.2f} (standard error {slope.error:.2f}), {fitted}"]
+
+
+def _layer_record(measured: "LayerCosts") -> dict[str, Any]:
+    layer, slope = measured.layer, measured.slope
+    return {
+        "layer": layer.name,
+        "attention": layer.of.mixer.kind,
+        "causal": layer.of.causal,
+        "slope": None if slope is None else slope.exponent,
+        "slope_error": None if slope is None else slope.error,
+        "lengths": [vars(cost) for cost in measured.costs],
+    }
+
+
+def _draw_lengths(measured: "Sequence[LayerCosts]", lengths: Sequence[int], suffix: str) -> bytes:
+    """FLOPs, counted or (of recurrent and convolutional layers) by formula, beside measured times."""
+    from mini_tf.cost.lengths import formula_rows
+    from mini_tf.drawing.curves.plot import draw_curves
+    from mini_tf.drawing.panel import Curves
+
+    def line(values: Sequence[float | None]) -> list[float]:
+        return [float("nan") if value is None else value for value in values]
+
+    flops = {one.layer.name: line([cost.flops for cost in one.costs]) for one in measured}
+    width = measured[0].layer.dims.d_model
+    flops |= {name: [formula(length) for length in lengths] for name, formula in formula_rows(width).items()}
+    times = {one.layer.name: line([cost.seconds and 1000 * cost.seconds for cost in one.costs]) for one in measured}
+    panels = [
+        Curves("FLOPs", lengths, "tokens per row", "FLOPs, forward and backward", flops, True),
+        Curves("time on this machine", lengths, "tokens per row", "ms, forward and backward", times, True),
+    ]
+    return draw_curves(panels, suffix)

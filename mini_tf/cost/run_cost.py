@@ -1,14 +1,26 @@
-"""The cost of a whole run: parameters, FLOPs, memory, throughput, MFU, and the time of each part."""
+"""The cost of a whole run: parameters, FLOPs, memory, throughput, MFU, and the time of each part.
+
+Measured on the start-up and a few training steps, and extrapolated; the weights are discarded.
+"""
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from mini_tf.jobs.cost.overhead import Overhead, count_evaluations_and_saves, measure_overhead
-from mini_tf.jobs.cost.steps import MemoryUse, StepFlops, StepTiming, measure_steps, memory_of, step_flops
-from mini_tf.jobs.cost.stream_memory import StreamMemory
+from mini_tf.cost.overhead import Overhead, count_evaluations_and_saves, measure_overhead
+from mini_tf.cost.steps import MemoryUse, StepFlops, StepTiming, measure_steps, memory_of, step_flops
+from mini_tf.data.tokenized import reopen
+from mini_tf.jobs.assembling import build, load_data
 from mini_tf.jobs.parts import Parts, training_of
+from mini_tf.jobs.session import Reporter
+from mini_tf.jobs.start_messages import report_start
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.run import finding
+from mini_tf.run.metric_files import curve
+from mini_tf.system.errors import RunFault
 from mini_tf.training.due import EvaluationSchedule
+from mini_tf.training.machine.device import resolve_setup
 from mini_tf.training.machine.peak import peak_flops
 from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.schedule import Horizon
@@ -17,6 +29,22 @@ MEASURED_SECONDS = 5.0
 """Default duration of the timed steps."""
 IMPORT_SECONDS = time.process_time()
 """CPU time of this process up to this import; single-threaded, so about the elapsed time of all imports."""
+
+
+class StreamMemory(NamedTuple):
+    """Tokens of earlier rows per row and layer.
+
+    bound: the most that any layer can keep. ideal, real: mean over the layers of the tokens that the next token sees,
+    and of those kept for the longest row of a batch, at the last report of a run; None if it records none.
+    """
+
+    bound: int
+    ideal: float | None = None
+    real: float | None = None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return {f"stream.{name}": value for name, value in self._asdict().items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -73,6 +101,16 @@ class Cost:
         }
 
 
+def estimate(recipe: Recipe, reporter: Reporter, seconds: float | None = None) -> Cost:
+    """Build the parts of the run, train for `seconds` (default 5), and extrapolate; the weights are discarded."""
+    data = load_data(recipe, reporter)
+    start = time.monotonic()
+    reopen(recipe.data, data.tokenizers, recipe.objective, data.hashes)  # timed from the cache, as in a run
+    parts = build(recipe, data, resolve_setup(recipe.runtime), reporter.detail)
+    report_start(parts, reporter)
+    return measure_cost(parts, time.monotonic() - start, seconds)
+
+
 def measure_cost(parts: Parts, opening: float, seconds: float | None = None) -> Cost:
     """Train for `seconds` and time the overhead; opening: seconds to read the data and build the model."""
     recipe, setup = parts.recipe, parts.setup
@@ -126,3 +164,20 @@ def _steps_within(due: EvaluationSchedule, seconds: float, step: float, overhead
         between = (evaluations - 1) * (overhead.evaluation + overhead.sample) + (saves - 1) * overhead.save
         steps = max(1, int(seconds / (step + between / steps)))
     return steps
+
+
+def stream_memory(recipe: Recipe, source: str | None) -> StreamMemory | None:
+    """None without `train.stream`, or if no layer keeps tokens. source: what names the recipe, possibly a run."""
+    bounds = [bound for mixer in recipe.model.mixers() if (bound := mixer.memory_bound) is not None]
+    if not recipe.train.stream or not bounds:
+        return None
+    run = None if source is None else _run(source)
+    curves = [[] if run is None else curve(run / "metrics.jsonl", f"memory.{name}") for name in ("ideal", "real")]
+    return StreamMemory(max(bounds), *(points[-1][1] if points else None for points in curves))
+
+
+def _run(source: str) -> Path | None:
+    try:
+        return finding.find(source)
+    except RunFault:  # a shipped recipe or a file
+        return None
