@@ -1,16 +1,23 @@
-"""The options of `minitf generate`. Defaults that --help shows are those of a recipe's `generate` section."""
+"""The options of `minitf generate`. Those of a recipe's section `generate` have its types and defaults.
 
+Their ranges are the section's as well: it refuses a value with the same message in a recipe and on the command line.
+"""
+
+import re
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from mini_tf.cli.terminal.options import INPUT_OUTPUT
+from mini_tf.recipe.sections import Generate
+from mini_tf.recipe.text_input import refuse_non_utf8
+from mini_tf.system.errors import UsageFault
 
-_io, _sampling, _beams = (
-    partial(typer.Option, rich_help_panel=name) for name in (INPUT_OUTPUT, "Sampling", "Beam search (encoder-decoder)")
-)
+MAX_STOPS = 64
+_ESCAPES = {"n": "\n", "t": "\t", "\\": "\\"}
 
 
 def _fits(seed: int | None) -> int | None:
@@ -19,85 +26,77 @@ def _fits(seed: int | None) -> int | None:
     return seed
 
 
+def _option(panel: str, of: Any, flags: str, metavar: str | None, help: str, **more: Any) -> tuple[str, Any]:
+    """Name and annotation. of: the type, or Generate for that of its field of this name."""
+    name = flags.partition("/")[0].removeprefix("--").replace("-", "_")
+    if of is Generate:
+        default = Generate.model_fields[name].default
+        of, more = type(default), {"show_default": f"{default:g}"}
+    return name, Annotated[of | None, typer.Option(flags, metavar=metavar, help=help, rich_help_panel=panel, **more)]
+
+
 PROMPTS = Annotated[
     list[str] | None, typer.Argument(metavar="[PROMPT ...]", help="Prompts; without any, lines of stdin.")
 ]
-INPUT = Annotated[Path | None, _io("-i", "--input", metavar="FILE", help="Read prompts from the lines of a file.")]
-LOGPROBS = Annotated[
-    int | None,
-    _io(
-        "--logprobs",
-        metavar="N",
-        min=0,
-        max=1000,
-        help="Print the log-probability of each token and of the N most probable ones.",
+INPUT = Annotated[
+    Path | None,
+    typer.Option(
+        "-i", "--input", metavar="FILE", help="Read prompts from the lines of a file.", rich_help_panel=INPUT_OUTPUT
     ),
 ]
-STREAM = Annotated[
-    bool | None, _io("--stream/--no-stream", help="Print text while it is generated.", show_default="at a terminal")
-]
-BATCH_SIZE = Annotated[
-    int | None, _io("--batch-size", metavar="N", min=1, max=4096, help="Prompts per forward pass.", show_default="auto")
-]
-CONTEXT = Annotated[
-    int | None,
-    _io("--context", metavar="N", min=1, max=2**20, help="Maximum context in tokens.", show_default="as trained"),
-]
+_sampling, _beams = partial(_option, "Sampling"), partial(_option, "Beam search (encoder-decoder)")
+_io = partial(_option, INPUT_OUTPUT)
+OPTIONS: dict[str, Any] = dict(
+    [
+        _sampling(Generate, "--max-new-tokens", "N", "Maximum number of new tokens."),
+        _sampling(Generate, "--temperature", "T", "Sampling temperature; 0: greedy."),
+        _sampling(Generate, "--top-k", "K", "Sample from the K most probable tokens; encoder: list K (5)."),
+        _sampling(Generate, "--top-p", "P", "Nucleus sampling, 0 to 1; 1: off."),
+        _sampling(Generate, "--min-p", "P", "Minimum probability relative to the most probable token, 0 to 1."),
+        _sampling(Generate, "--repetition-penalty", "X", "Above 1: fewer repetitions."),
+        _sampling(int, "--num-samples", "N", "Samples per prompt.", min=1, max=10_000, show_default="1"),
+        _sampling(list[str], "--stop", "TEXT", "Stop before this string; \\n is a newline, \\t a tab. Repeatable."),
+        _sampling(int, "--seed", "N", "Random seed; a prompt loop draws a new one.", callback=_fits, show_default="0"),
+        _sampling(bool, "--greedy", None, "Greedy decoding: temperature 0, or one beam."),
+        _beams(Generate, "--num-beams", "N", "Beam size; 1: greedy."),
+        _beams(Generate, "--length-penalty", "X", "Divide log-probability by ((5 + length) / 6)^X."),
+        _beams(Generate, "--min-new-tokens", "N", "Minimum number of new tokens."),
+        _beams(Generate, "--no-repeat-ngram", "N", "No n-gram of this size occurs twice; 0: off."),
+        _beams(int, "--n-best", "N", "Print the N best hypotheses: score, tab, text.", min=1),
+        _io(
+            int,
+            "--logprobs",
+            "N",
+            "Print the log-probability of each token and of the N most probable ones.",
+            min=0,
+            max=1000,
+        ),
+        _io(bool, "--stream/--no-stream", None, "Print text while it is generated.", show_default="at a terminal"),
+        _io(int, "--batch-size", "N", "Prompts per forward pass.", min=1, max=4096, show_default="auto"),
+        _io(int, "--context", "N", "Maximum context in tokens.", min=1, max=2**20, show_default="as trained"),
+    ]
+)
+"""In the order of --help and of /set, by the names that `PromptSession.open` takes."""
 
-MAX_NEW_TOKENS = Annotated[
-    int | None, _sampling("--max-new-tokens", metavar="N", help="Maximum number of new tokens.", show_default="200")
-]
-TEMPERATURE = Annotated[
-    float | None, _sampling("--temperature", metavar="T", help="Sampling temperature; 0: greedy.", show_default="0.8")
-]
-TOP_K = Annotated[
-    int | None,
-    _sampling(
-        "--top-k", metavar="K", help="Sample from the K most probable tokens; encoder: list K (5).", show_default="50"
-    ),
-]
-TOP_P = Annotated[
-    float | None, _sampling("--top-p", metavar="P", help="Nucleus sampling, 0 to 1; 1: off.", show_default="1")
-]
-MIN_P = Annotated[
-    float | None,
-    _sampling(
-        "--min-p",
-        metavar="P",
-        help="Minimum probability relative to the most probable token, 0 to 1.",
-        show_default="0",
-    ),
-]
-REPETITION_PENALTY = Annotated[
-    float | None, _sampling("--repetition-penalty", metavar="X", help="Above 1: fewer repetitions.", show_default="1")
-]
-NUM_SAMPLES = Annotated[
-    int | None, _sampling("--num-samples", metavar="N", min=1, max=10_000, help="Samples per prompt.", show_default="1")
-]
-STOP = Annotated[
-    list[str] | None,
-    _sampling("--stop", metavar="TEXT", help="Stop before this string; \\n is a newline, \\t a tab. Repeatable."),
-]
-SEED = Annotated[
-    int | None,
-    _sampling(
-        "--seed", metavar="N", callback=_fits, help="Random seed; a prompt loop draws a new one.", show_default="0"
-    ),
-]
-GREEDY = Annotated[bool | None, _sampling("--greedy", help="Greedy decoding: temperature 0, or one beam.")]
 
-NUM_BEAMS = Annotated[int | None, _beams("--num-beams", metavar="N", help="Beam size; 1: greedy.", show_default="4")]
-LENGTH_PENALTY = Annotated[
-    float | None,
-    _beams("--length-penalty", metavar="X", help="Divide log-probability by ((5 + length) / 6)^X.", show_default="0.6"),
-]
-MIN_NEW_TOKENS = Annotated[
-    int | None, _beams("--min-new-tokens", metavar="N", help="Minimum number of new tokens.", show_default="0")
-]
-NO_REPEAT_NGRAM = Annotated[
-    int | None,
-    _beams("--no-repeat-ngram", metavar="N", help="No n-gram of this size occurs twice; 0: off.", show_default="0"),
-]
-N_BEST = Annotated[
-    int | None, _beams("--n-best", metavar="N", min=1, help="Print the N best hypotheses: score, tab, text.")
-]
+def stops(given: Sequence[str]) -> tuple[str, ...]:
+    """The stop strings of all --stop options; UsageFault if there are too many or one is invalid."""
+    if len(given) > MAX_STOPS:
+        raise UsageFault(f"--stop: {len(given)} strings given, at most {MAX_STOPS} allowed")
+    return tuple(map(unescaped, given))
+
+
+def unescaped(text: str) -> str:
+    """A stop string with escapes replaced; UsageFault if it is empty, not UTF-8 or has an unknown escape."""
+    refuse_non_utf8([text], "a stop string")
+    if not text:
+        raise UsageFault("--stop is empty")
+
+    def read(found: re.Match[str]) -> str:
+        if found[1] not in _ESCAPES:
+            raise UsageFault(
+                f"--stop {text}: unknown escape {found[0]}", hint="\\n is a newline, \\t a tab, \\\\ a backslash"
+            )
+        return _ESCAPES[found[1]]
+
+    return re.sub(r"\\(.?)", read, text, flags=re.DOTALL)

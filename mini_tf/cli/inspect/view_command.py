@@ -17,7 +17,7 @@ from mini_tf.cli.terminal import completion, files
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
 from mini_tf.cli.terminal.help import HelpCommand, add, paragraphs
-from mini_tf.cli.terminal.options import GATES
+from mini_tf.cli.terminal.options import GATES, parameter
 from mini_tf.recipe.kind_folders import FoundKind
 from mini_tf.recipe.metrics import Gate, failures
 from mini_tf.system.errors import GateMissed, UsageFault
@@ -59,17 +59,12 @@ def _body(word: str, settings: "type[ViewSettings]") -> Callable[..., None]:
         _show(console, word, values)
 
     show.__name__, show.__doc__ = word, settings.__doc__
-    parameters = [inspect.Parameter("console", inspect.Parameter.POSITIONAL_ONLY, annotation=Console)]
-    show.__signature__ = inspect.Signature([*parameters, *_parameters(settings)])  # type: ignore[attr-defined]
-    return command(show)
+    return command(show, _parameters(settings))
 
 
 def _parameters(settings: "type[ViewSettings]") -> Iterator[inspect.Parameter]:
     """The options of a view, those that all views share, and last those of the checkpoint and its checks."""
     from mini_tf.inspection import MODEL
-
-    def parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
     last = []
     for name, field in settings.model_fields.items():

@@ -18,7 +18,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -221,8 +221,8 @@ def _error_fields(error: MinitfError | None, exit_code: int) -> dict[str, Any]:
     return fields | ({"faults": list(error.faults)} if len(error.faults) > 1 else {})
 
 
-def command(body: Callable[..., int | None]) -> Callable[..., None]:
-    """A Typer command from `body(console, ...)`, with the common options; `body` returns None or an exit code."""
+def command(body: Callable[..., int | None], options: Iterable[inspect.Parameter] = ()) -> Callable[..., None]:
+    """A Typer command from `body(console, ..., **options)`, with the common options; returns None or an exit code."""
 
     def invoke(
         *,
@@ -248,11 +248,13 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
         console.context = ctx
         raise typer.Exit(_run(body, console, arguments))
 
-    own = list(inspect.signature(body, eval_str=True).parameters.values())[1:]
-    shared = [p for p in inspect.signature(invoke, eval_str=True).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    as_keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
-    invoke.__signature__ = inspect.Signature([*as_keywords, *shared])  # type: ignore[attr-defined]
-    invoke.__annotations__ = {p.name: p.annotation for p in [*own, *shared]}
+    positional, keyword_only = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    written = list(inspect.signature(body, eval_str=True).parameters.values())[1:]
+    shared = [p for p in inspect.signature(invoke, eval_str=True).parameters.values() if p.kind is keyword_only]
+    first = [p.replace(kind=keyword_only) for p in written if p.kind is positional]
+    every = [*first, *options, *(p for p in written if p.kind is keyword_only), *shared]  # in the order of --help
+    invoke.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    invoke.__annotations__ = {p.name: p.annotation for p in every}
     invoke.__name__, invoke.__doc__, invoke.__module__ = body.__name__, body.__doc__, body.__module__
     return invoke
 

@@ -1,5 +1,6 @@
 """Arguments and options that several commands have, each declared once, and the panels of --help."""
 
+from inspect import Parameter
 from typing import Annotated, Any, Literal
 
 import typer
@@ -94,3 +95,8 @@ COLOR = Annotated[
     Literal["auto", "always", "never"], _message("--color", help="Colored output.", metavar="auto|always|never")
 ]
 """Options of every command."""
+
+
+def parameter(name: str, annotation: Any, default: Any = None) -> Parameter:
+    """A parameter of a command that is made rather than written in its signature."""
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
