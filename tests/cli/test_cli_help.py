@@ -15,6 +15,7 @@ from typer.main import get_command
 from mini_tf.cli.app import ORDER, app
 from mini_tf.cli.examples import EXAMPLES
 from mini_tf.cli.generate.options import OPTIONS
+from mini_tf.recipe.kind_settings.pipelines import GENERATE_OPTIONS
 from mini_tf.recipe.sections import Generate
 
 ROOT = Path(__file__).parents[2]
@@ -71,6 +72,7 @@ def test_every_option_and_every_command_says_what_it_does() -> None:
 
 def test_every_key_of_generate_in_a_recipe_is_an_option_and_its_default() -> None:
     shown = {name: option.__metadata__[0].show_default for name, option in OPTIONS.items()}
+    assert OPTIONS.keys() == GENERATE_OPTIONS | {"context"}
     assert OPTIONS.keys() >= Generate.model_fields.keys() - {"prompt"}
     numbers = {name: value for name, value in vars(Generate()).items() if isinstance(value, int | float)}
     assert {name: float(shown[name]) for name in numbers} == numbers
