@@ -1,6 +1,7 @@
 """The nearest way out of a command line that minitf does not have, above all where other tools have it."""
 
 import os
+import re
 import shlex
 from typing import Any
 
@@ -57,6 +58,7 @@ COMMANDS: dict[str, dict[str, str]] = {
 }
 """What to type in place of a command, by the group that lacks it."""
 
+_WORD = re.compile("[A-Z]+")
 _RUN_FIRST = "the run is the first argument: minitf {command} RUN"
 _SAMPLES = "texts are sampled unless --greedy is given, or a run is an encoder or an encoder-decoder"
 _CONTINUES = "the same command continues an unfinished run; --extend N trains a finished one further"
@@ -68,14 +70,10 @@ OPTIONS: dict[str, dict[str, str]] = {
         "--beams": "--num-beams",
         "--checkpoint": _RUN_FIRST,
         "--do-sample": _SAMPLES,
-        "--file": "-i FILE",
-        "--input": "-i FILE",
         "--max-length": "--max-new-tokens N counts the new tokens alone",
         "--max-tokens": "--max-new-tokens N",
-        "--model": _RUN_FIRST,
         "--n": "--num-samples N",
         "--num-return-sequences": "--num-samples N",
-        "--out-dir": _RUN_FIRST,
         "--prompt": 'the prompt is an argument: minitf generate RUN "a prompt"',
         "--start": 'the prompt is an argument: minitf generate RUN "a prompt"',
         "--text": 'the prompt is an argument: minitf generate RUN "a prompt"',
@@ -99,18 +97,16 @@ OPTIONS: dict[str, dict[str, str]] = {
         "-c": _RECIPE_FIRST,
         "-o": "--out-dir DIR, or --name NAME in outputs/; weights are written to model.safetensors there",
     },
-    "of a run": {
-        "--checkpoint": "--step N chooses a checkpoint",
-        "--file": "-i FILE",
-        "--input": "-i FILE",
-        "--model": _RUN_FIRST,
-        "--out-dir": _RUN_FIRST,
-        "--run": _RUN_FIRST,
-        "--text": "a text is an argument after the run",
-    },
+    "export": {"--out-dir": "-o DIR"},
+    "RUN": {"--model": _RUN_FIRST, "--out-dir": _RUN_FIRST, "--run": _RUN_FIRST},
+    "RECIPE": {"--config": _RECIPE_FIRST, "--recipe": _RECIPE_FIRST},
+    "TEXT": {"--text": "a text is an argument"},
+    "-i": {"--file": "-i FILE"},
+    "--data": {"--file": "--data FILE", "--input": "--data FILE"},
+    "--step": {"--checkpoint": "--step N chooses a checkpoint"},
 }
-"""What to type in place of an option, by command: `training` is pretrain and finetune, `of a run` every command with a
-run."""
+"""What to type in place of an option, by command (`training` is pretrain and finetune), or by what the command has: an
+argument or an option."""
 
 
 def explain(error: Exception, arguments: list[str]) -> int:
@@ -121,11 +117,12 @@ def explain(error: Exception, arguments: list[str]) -> int:
     if type(error).__name__ == "NoSuchOption":
         option = str(getattr(error, "option_name", ""))
         message = message.replace(option, _as_typed(option, arguments).partition("=")[0])
-        message = message if (hint := _for_option(option, path)) is None else message.partition(" (Possible")[0]
+        hint = _for_option(option, path, context) or _as_key(error, arguments)
+        message = message if hint is None else message.partition(" (Possible")[0]
     else:
         hint = _for_command(path, context, arguments)
         message = message if hint is None else message.partition(". Did you mean")[0]
-    hint = hint or _as_key(error, arguments) or _as_text(error, arguments) or f"see `{path} --help`"
+    hint = hint or _as_text(error, arguments) or f"see `{path} --help`"
     return refuse(
         Console(command=path.partition(" ")[2], json="--json" in arguments), UsageFault(f"{path}: {message}", hint=hint)
     )
@@ -148,14 +145,14 @@ def _for_command(path: str, context: Any, arguments: list[str]) -> str | None:
     return COMMANDS.get(path, {}).get(typed[0])
 
 
-def _for_option(option: str, path: str) -> str | None:
+def _for_option(option: str, path: str, context: Any) -> str | None:
     """A hint for an option that a command does not have."""
     command = path.partition(" ")[2]
-    sets = {"pretrain": ("training",), "finetune": ("training",), "generate": ("generate", "of a run")}
-    for name in sets.get(command, ("of a run",)):
-        if (hint := OPTIONS[name].get(option.replace("_", "-"))) is not None:
-            return hint.format(command=command)
-    return None
+    has = {"training" if command in ("pretrain", "finetune") else command}
+    for parameter in () if context is None else context.command.params:
+        has |= {*parameter.opts} if parameter.param_type_name == "option" else {*_WORD.findall(parameter.metavar or "")}
+    hints = (words.get(option.replace("_", "-")) for name, words in OPTIONS.items() if name in has)
+    return next((hint.format(command=command) for hint in hints if hint is not None), None)
 
 
 def _as_key(error: Exception, arguments: list[str]) -> str | None:

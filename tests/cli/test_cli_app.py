@@ -92,6 +92,11 @@ def test_wrong_usage_is_one_line_that_ends_with_the_way_to_get_help(arguments: t
         (("generate", "r", "--max_length", "3"), OPTIONS["generate"]["--max-length"]),
         (("generate", "r", "--file", "x"), "-i FILE"),
         (("predict", "--model=r"), "the run is the first argument: minitf predict RUN"),
+        (("recipe", "list", "--model=r"), "see `minitf recipe list --help`"),
+        (("inspect", "simple", "--run", "r"), "see `minitf inspect simple --help`"),
+        (("data", "show", "--recipe", "x"), "a recipe is an argument: minitf data show recipe.yaml"),
+        (("evaluate", "r", "--file", "x"), "--data FILE"),
+        (("export", "r", "--out-dir", "x"), "-o DIR"),
         (("pretrain", "--learning_rate", "3"), "settings are written without dashes: optimizer.lr=3"),
     ],
 )
