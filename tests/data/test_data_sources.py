@@ -338,3 +338,11 @@ def test_names_of_other_positions_are_refused() -> None:
         find_files("hf:roneneldan/TinyStories")
     with pytest.raises(DataFault, match="must be a built-in corpus"):
         find_files({"source": "a", "target": "b"})
+
+
+def test_a_glob_below_a_folder_with_brackets_in_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "a[b]" / "c"
+    folder.mkdir(parents=True)
+    file = write(folder / "x.txt", "one\n")
+    for pattern in ("*.txt", "../**", "../*/x.txt", "../*/?.txt"):
+        assert [source.path.resolve() for source in find_files(f"{folder}/{pattern}")] == [file], pattern

@@ -685,7 +685,7 @@ def test_files_of_a_glob_come_in_the_order_of_their_names(here: Path, monkeypatc
     for name in ("b.txt", "a.txt", "c.txt"):
         write(name, f"{name}\n\n{WORDS}")
     found = [find_files("*.txt") for _ in range(2)]
-    monkeypatch.setattr("glob.glob", lambda *_: ["c.txt", "a.txt", "b.txt"])
+    monkeypatch.setattr("glob.glob", lambda *_, **__: ["c.txt", "a.txt", "b.txt"])
     assert (
         [source.name for source in find_files("*.txt")]
         == [source.name for source in found[0]]

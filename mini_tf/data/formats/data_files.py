@@ -128,15 +128,19 @@ def _find_one(spec: str, key: str) -> list[DataFile]:
 
 
 def _matches(pattern: Path) -> list[str]:
-    """Paths that match a glob. ** does not follow links: a link to its own folder would give endless paths."""
-    if "**" not in pattern.parts:
-        return glob.glob(str(pattern))
-    if pattern.name == "**":  # before Python 3.13, a final ** matches only folders
-        pattern /= "*"
-    paths = Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))
+    """Paths that match a glob, below the part of it that is an existing folder, whose name may have brackets.
+
+    ** does not follow links: a link to its own folder would give endless paths.
+    """
+    folder = next(parent for parent in pattern.parents if os.path.isdir(parent))
+    relative = pattern.relative_to(folder)
+    if "**" not in relative.parts:
+        return [str(folder / name) for name in glob.glob(str(relative), root_dir=folder)]
+    if relative.name == "**":  # before Python 3.13, a final ** matches only folders
+        relative /= "*"
     return [
         str(path)
-        for path in paths
+        for path in folder.glob(str(relative))
         if not any(part.startswith(".") and part not in pattern.parts for part in path.parts)
     ]
 
