@@ -59,9 +59,9 @@ def training_command(
         exit_code = None if dry_run or print_config else launched(console, nproc)
         if exit_code is not None:
             return exit_code
-        if out_dir is None and name is None and not fresh:
-            out_dir = _run_itself(arguments or [])
         with show_progress("loading PyTorch and the recipe"):
+            if out_dir is None and name is None and not fresh:
+                out_dir = _run_itself(arguments or [])
             resolved = _resolve(
                 arguments or [],
                 device,
@@ -120,9 +120,14 @@ def _resolve(
 
 def _run_itself(arguments: list[str]) -> Path | None:
     """The folder of a run that is the only argument, which is then continued; None for every other recipe."""
+    from mini_tf.recipe.arguments import is_override, presets
     from mini_tf.run.finding import is_run
+    from mini_tf.run.identity import run_of
 
-    return Path(arguments[0]) if len(arguments) == 1 and is_run(Path(arguments[0])) else None
+    if len(arguments) != 1 or is_override(arguments[0]) or arguments[0] in presets():
+        return None
+    folder = Path(run_of(arguments[0]) or "")
+    return folder if is_run(folder) else None
 
 
 def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]":

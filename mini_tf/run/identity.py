@@ -199,7 +199,7 @@ def resolve(recipe: str | None, overrides: Sequence[str] = (), run_folder: Path 
     run_folder: that of a run that may be continued. Raises what `reading.read` raises, and RunFault if the named run,
     or the one in `run_folder`, needs a package that is not installed.
     """
-    known = _run_of(recipe)
+    known = run_of(recipe)
     try:
         return reading.read(known, overrides)
     except KindFault:
@@ -209,8 +209,8 @@ def resolve(recipe: str | None, overrides: Sequence[str] = (), run_folder: Path 
         raise
 
 
-def _run_of(recipe: str | None) -> str | Path | None:
-    """The folder of a run given by name; presets and files have precedence."""
+def run_of(recipe: str | None) -> str | Path | None:
+    """The folder of a run given by name, or the recipe itself; presets and files have precedence."""
     if recipe is None or recipe in presets() or os.path.isfile(recipe):
         return recipe
     if recipe == "last" or os.path.isfile(finding.OUTPUTS / recipe / manifest.NAME):

@@ -287,7 +287,8 @@ def test_a_run_as_the_only_argument_is_continued_and_with_settings_a_recipe() ->
     assert (
         Path("outputs/stopped/model.safetensors").read_bytes() == Path("outputs/whole/model.safetensors").read_bytes()
     )
-    assert "already complete" in minitf("pretrain", "outputs/stopped").stderr
+    for run in ("outputs/stopped", "stopped", "last"):
+        assert "already complete: " + str(Path("outputs/stopped").absolute()) in minitf("pretrain", run).stderr
     other = minitf("pretrain", "outputs/stopped", "train.seed=7", "--dry-run")
     assert "already complete" not in other.stderr
     assert other.exit_code == 0
