@@ -26,7 +26,7 @@ class LayerCache(NamedTuple):
     values: Tensor
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values, after those of a token (B, G, K) and (B, G V) were added."""
+        """All keys and values, after those of a token (B, G, K) and (B, G, V) were added."""
         self.key.copy_(key.reshape_as(self.key))
         self.value.copy_(value.reshape_as(self.value))
         return self.keys, self.values
