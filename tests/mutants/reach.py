@@ -18,7 +18,7 @@ from typing import Any
 
 from .forked import Fork, Tree, in_turn
 
-NOT_FOR_THIS = ("test_architecture.py", "test_readme.py", "test_mutants.py", "test_without_papers.py")
+NOT_FOR_THIS = ("test_architecture.py", "test_architecture_kinds.py", "test_mutants.py", "test_without_papers.py")
 """These read the source, and would find a fault by how it is written, not by what it does."""
 SLOWEST = 1800.0
 """Seconds after which a test file is given up."""

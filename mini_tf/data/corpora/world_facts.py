@@ -1,6 +1,6 @@
 """The built-in corpus `world-facts`: documents that tell facts, some of them twice, with summaries that have each once.
 
-For summarization: repetitions and omissions of a generated summary can be counted exactly (`_world/facts.py`).
+For summarization: repetitions and omissions of a generated summary can be counted exactly (`stated_facts`).
 """
 
 from collections.abc import Collection, Iterator
