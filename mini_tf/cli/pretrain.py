@@ -124,7 +124,7 @@ def _run_itself(arguments: list[str]) -> Path | None:
     from mini_tf.run.finding import is_run
     from mini_tf.run.identity import run_of
 
-    if len(arguments) != 1 or is_override(arguments[0]) or arguments[0] in presets():
+    if len(arguments) != 1 or not arguments[0] or is_override(arguments[0]) or arguments[0] in presets():
         return None
     folder = Path(run_of(arguments[0]) or "")
     return folder if is_run(folder) else None

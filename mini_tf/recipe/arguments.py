@@ -32,8 +32,7 @@ def sort_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     Data files and folders of them become data.train. Raises UsageFault if data.train is given as well.
     """
     others = [argument for argument in arguments if not is_override(argument)]
-    data = {argument: _files_below(argument) for argument in others if is_data_file(argument)}
-    files = [*data.values()]
+    files = [argument for argument in others if is_data_file(argument)]
     overrides = [argument for argument in arguments if is_override(argument)]
     if files and any(override.startswith("data.train=") for override in overrides):
         fault = f"{show(without_secrets(files[0]))} and data.train both give training data"
@@ -44,7 +43,7 @@ def sort_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             f"data.train={files[0] if plain else json.dumps(files if len(files) > 1 else files[0])}",
             *overrides,
         ]
-    return [argument for argument in others if argument not in data], overrides
+    return [argument for argument in others if argument not in files], overrides
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -92,11 +91,6 @@ def is_data_file(argument: str) -> bool:
 def is_data_name(argument: str) -> bool:
     """Whether a file name has a data suffix."""
     return Path(argument).suffix.lower() in (".txt", *FORMATS)
-
-
-def _files_below(argument: str) -> str:
-    """A glob of all files of a folder that are not hidden; a file as it is."""
-    return os.path.join(argument, "**") if os.path.isdir(argument) else argument
 
 
 @cache

@@ -163,8 +163,8 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
         raise UsageFault(f"no such file {shown}")
     elif not os.path.lexists(path):
         hint = suggest(name_or_path.removesuffix(".yaml"), shipped, "see `minitf recipe list`", repr)
-        if _OF_HUB.match(name_or_path):
-            hint = f"a model of Hugging Face's hub: model.init_from={hub.PREFIX}{shown}"
+        if name_or_path.startswith(hub.PREFIX) or _OF_HUB.match(name_or_path):
+            hint = f"a model of Hugging Face's hub: model.init_from={hub.PREFIX}{shown.removeprefix(hub.PREFIX)}"
         if path.suffix in (".yaml", ".yml") or os.sep in name_or_path:
             raise RecipeFault(f"cannot read recipe {shown}: no such file", hint=hint, where=[shown])
         fault = f"no such recipe '{shown}': it is not a shipped recipe, a file, a run folder or KEY=VALUE"

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from commands import DATA, QUIET, TINY, minitf, refused
 
+from mini_tf.data.formats import data_files
 from mini_tf.data.formats.data_files import find_files
 from mini_tf.recipe import reading
 from mini_tf.recipe.arguments import split_arguments
 from mini_tf.recipe.keys import keys, suggest_key
 from mini_tf.recipe.parsing.validation import OTHER_NAMES
+from mini_tf.system.errors import DataFault
 
 TEXT = (DATA / "tiny.txt").read_text()
 OPINIONS = [("a nice room", "good"), ("a dull room", "bad"), ("a nice song", "good"), ("a dull song", "bad")]
@@ -41,7 +43,7 @@ def test_a_text_of_any_suffix_is_data(name: str) -> None:
     assert given(name) == (None, str(Path(name).absolute()))
 
 
-def test_a_folder_of_texts_is_data_but_a_run_or_a_model_is_not() -> None:
+def test_a_folder_of_texts_is_data_but_a_run_or_a_model_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("texts/more/.hidden").mkdir(parents=True)
     for file in ("texts/b.md", "texts/more/a.txt", "texts/more/.hidden/c.txt"):
         Path(file).write_text(file)
@@ -52,6 +54,9 @@ def test_a_folder_of_texts_is_data_but_a_run_or_a_model_is_not() -> None:
     ]
     Path("texts/config.json").write_text("{}")
     assert split_arguments(["texts"]) == ("texts", [])
+    monkeypatch.setattr(data_files, "MAX_FILES", 1)
+    with pytest.raises(DataFault, match="texts has more than 1 files"):
+        find_files("texts")
     refused(minitf("pretrain", "texts"), "model.init_from=texts starts from a model", exit_code=3)
 
 
@@ -79,9 +84,11 @@ def test_a_text_in_place_of_a_run_is_refused_with_the_newest_run() -> None:
     refused(minitf("generate", "The file is"), "no such run: The file is; the run comes first: `last`", exit_code=5)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "bert-base-uncased", "google/t5-v1_1-small", "pythia-70m"])
+@pytest.mark.parametrize("name", ["gpt2", "hf:gpt2", "bert-base-uncased", "google/t5-v1_1-small", "pythia-70m"])
 def test_a_model_of_the_hub_is_no_recipe_and_says_what_it_is(name: str) -> None:
-    refused(minitf("pretrain", name), f"model.init_from=hf:{name}", exit_code=3 if "/" in name else 2)
+    refused(
+        minitf("pretrain", name), f"model.init_from=hf:{name.removeprefix('hf:')}", exit_code=3 if "/" in name else 2
+    )
 
 
 def test_files_of_data_are_what_is_trained_on() -> None:

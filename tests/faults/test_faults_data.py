@@ -176,7 +176,7 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
         for protocol in (2, 3, 4, 5)
     },
     "D9-numpy-with-objects": (numpy_array, ("corpus.txt is a numpy array",)),
-    "D14-folder": (lambda: ".", ("it is a folder", "name its files")),
+    "D14-folder": (lambda: (Path("empty").mkdir(), "empty")[1], ("the folder ", "empty has no files")),
     "D14-broken-link": (lambda: link("a", "nowhere"), ("a: no such file (a broken link to nowhere",)),
     "D14-link-to-itself": (lambda: link("a", "a"), ("symbolic links",)),
     "D14-pipe": (lambda: pipe("a"), ("a: it is a pipe", "- reads from stdin")),

@@ -39,5 +39,5 @@ class _Views(HelpGroup):
         return False
 
 
-app = group("Views of a trained model: attention, words, positions, parameters, ...", _Views)
+app = group("Views of a trained model: attention, word, positions, model, ...", _Views)
 add(app, "inspect crash", crash)

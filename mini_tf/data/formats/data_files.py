@@ -13,7 +13,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,6 +27,8 @@ from mini_tf.system.hub import PREFIX
 from mini_tf.system.limits import VARIABLE, format_bytes, limits
 from mini_tf.system.safe_files import open_plain, removed_at_end, temporary_path
 
+MAX_FILES = 100_000
+"""Files of a folder or a glob."""
 MAX_SUGGESTIONS = 1000
 """Files of a folder that are searched for a similar name."""
 
@@ -94,7 +96,8 @@ class MissingFile(DataFault):
 
 
 def find_files(spec: object, key: str = "data.train") -> list[DataFile]:
-    """The files of `data.train` or `data.val`: a built-in corpus, a path, a glob, hf:ORG/NAME, - or a list of these.
+    """The files of `data.train` or `data.val`: a built-in corpus, a path, a folder, a glob,
+    hf:ORG/NAME, - or a list of these. Of a folder all files are read that are not hidden, at any depth.
 
     Raises DataFault, starting with `key`, if a file does not exist or is not text.
     """
@@ -119,15 +122,20 @@ def _find_one(spec: str, key: str) -> list[DataFile]:
     if not spec or "\0" in spec:
         raise DataFault(f"{key}: {spec!r} is not a file name")
     path = Path(os.path.expanduser(spec))
-    if any(sign in spec for sign in "*?[") and not os.path.lexists(path):
-        files = sorted(f for f in _matches(path) if not os.path.isdir(f))
+    is_folder = os.path.isdir(path)
+    if is_folder or (any(sign in spec for sign in "*?[") and not os.path.lexists(path)):
+        matches = [*itertools.islice(_matches(path / "**" if is_folder else path), MAX_FILES + 1)]
+        if len(matches) > MAX_FILES:
+            raise DataFault(f"{key}: {spec} has more than {MAX_FILES:,} files", hint="name a folder further below")
+        files = sorted(name for name in matches if not os.path.isdir(name))
         if not files:
-            raise MissingFile(f"{key}: no file matches {spec}", where=(spec,))
-        return [_file(Path(f), key) for f in files]
+            fault = f"the folder {spec} has no files" if is_folder else f"no file matches {spec}"
+            raise MissingFile(f"{key}: {fault}", where=(spec,))
+        return [_file(Path(name), key) for name in files]
     return [_file(path, key)]
 
 
-def _matches(pattern: Path) -> list[str]:
+def _matches(pattern: Path) -> Iterator[str]:
     """Paths that match a glob, below the part of it that is an existing folder, whose name may have brackets.
 
     ** does not follow links: a link to its own folder would give endless paths.
@@ -135,14 +143,13 @@ def _matches(pattern: Path) -> list[str]:
     folder = next(parent for parent in pattern.parents if os.path.isdir(parent))
     relative = pattern.relative_to(folder)
     if "**" not in relative.parts:
-        return [str(folder / name) for name in glob.glob(str(relative), root_dir=folder)]
+        yield from (str(folder / name) for name in glob.glob(str(relative), root_dir=folder))
+        return
     if relative.name == "**":  # before Python 3.13, a final ** matches only folders
         relative /= "*"
-    return [
-        str(path)
-        for path in folder.glob(str(relative))
-        if not any(part.startswith(".") and part not in pattern.parts for part in path.parts)
-    ]
+    for path in folder.glob(str(relative)):
+        if not any(part.startswith(".") and part not in pattern.parts for part in path.parts):
+            yield str(path)
 
 
 def _file(path: Path, key: str) -> DataFile:
@@ -153,9 +160,8 @@ def _file(path: Path, key: str) -> DataFile:
         raise MissingFile(f"{key}: {path}: no such file" + _near(path), where=(str(path),)) from None
     except (OSError, ValueError) as error:
         elsewhere = "- reads from stdin" if os.path.exists(path) and not os.path.isfile(path) else None
-        hint = f"name its files: '{path}/*.txt'" if os.path.isdir(path) else elsewhere
         fault = f"{key}: {path}: {getattr(error, 'strerror', None) or error}"
-        raise DataFault(fault, hint=hint, where=(str(path),)) from None
+        raise DataFault(fault, hint=elsewhere, where=(str(path),)) from None
     format = FORMATS.get(path.suffix.lower(), "txt")
     type_ = next((type_ for magic, type_ in MAGIC.items() if head.startswith(magic)), None)
     if head[257:262] == b"ustar":
