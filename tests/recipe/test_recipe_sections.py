@@ -26,7 +26,7 @@ class ToyModel(ModelSettings):
 
 
 class ToyObjective(ObjectiveSettings):
-    DIRECTIONS: ClassVar[Any] = frozenset({"causal"})
+    SUPPORTS: ClassVar[Any] = frozenset({"causal"})
 
 
 class Pair(Section):
