@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mini_tf.run import manifest
 from mini_tf.run.disk import (
@@ -30,10 +30,12 @@ from mini_tf.run.disk import (
     storage_errors,
 )
 from mini_tf.run.finding import member_folders
-from mini_tf.run.tensors import Serialized
 from mini_tf.system import strict_json
 from mini_tf.system.errors import RunFault, StorageFault
 from mini_tf.system.safe_files import read_small_file
+
+if TYPE_CHECKING:
+    from mini_tf.run.tensors import Serialized  # imports torch, which `minitf runs` does not need
 
 FORMAT = 1
 MODEL, OPTIMIZER, STATE, COUNTERS = "model.safetensors", "optimizer.safetensors", "state.safetensors", "counters.json"
@@ -44,7 +46,7 @@ MANIFEST = "MANIFEST.json"
 _TRASH = ".trash-"
 _BAD = ".bad-"
 _LARGEST_FILE = 1 << 62
-Parts = Mapping[str, bytes | Serialized]
+Parts: TypeAlias = "Mapping[str, bytes | Serialized]"
 """The contents of the files of a checkpoint by name: FILES and, if the objective has its own network, OBJECTIVE."""
 _FOLDER = re.compile("step-([0-9]{8}|[1-9][0-9]{8,11})")
 

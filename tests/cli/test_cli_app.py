@@ -240,6 +240,7 @@ def test_runs_show_lists_the_checkpoints_without_torch(two_runs: Path) -> None:
         check=False,
     )
     assert json.loads(done.stdout)["result"]["checkpoints"] == [10, 20], done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_closed_stdin_is_an_empty_one(tmp_path: Path) -> None:
