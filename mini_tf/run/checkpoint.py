@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from mini_tf.run import manifest
 from mini_tf.run.disk import (
     TEMPORARY,
     Disk,
+    FileChunks,
     FileHashes,
     HashedChunks,
     atomic_replace,
@@ -34,9 +35,6 @@ from mini_tf.system import strict_json
 from mini_tf.system.errors import RunFault, StorageFault
 from mini_tf.system.safe_files import read_small_file
 
-if TYPE_CHECKING:
-    from mini_tf.run.tensors import Serialized  # imports torch, which `minitf runs` does not need
-
 FORMAT = 1
 MODEL, OPTIMIZER, STATE, COUNTERS = "model.safetensors", "optimizer.safetensors", "state.safetensors", "counters.json"
 FILES = (MODEL, OPTIMIZER, STATE, COUNTERS)
@@ -46,7 +44,7 @@ MANIFEST = "MANIFEST.json"
 _TRASH = ".trash-"
 _BAD = ".bad-"
 _LARGEST_FILE = 1 << 62
-Parts: TypeAlias = "Mapping[str, bytes | Serialized]"
+Parts = Mapping[str, bytes | FileChunks]
 """The contents of the files of a checkpoint by name: FILES and, if the objective has its own network, OBJECTIVE."""
 _FOLDER = re.compile("step-([0-9]{8}|[1-9][0-9]{8,11})")
 

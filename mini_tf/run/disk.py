@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from mini_tf.system.errors import RunFault, StorageFault
 from mini_tf.system.safe_files import check_plain, file_type, open_plain, read_blocks
@@ -178,6 +178,13 @@ def check_plain_files(folder: Path) -> None:
 
 
 _CHUNK = 1 << 20
+
+
+class FileChunks(Protocol):
+    """The content of a file in chunks, such as `tensors.Serialized`; `len` is its size in bytes."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[bytes | memoryview]: ...
 
 
 class HashedChunks:
