@@ -159,7 +159,7 @@ def _state_bytes(model: Model, length: int) -> int:
     memory = model.encode(_zero_ids(model, model.context)) if model.needs_source else None
     mixed = model(_zero_ids(model, length), memory, state=model.start(1))
     assert mixed.state is not None
-    source_states = () if memory is None else memory.states
+    source_states = () if memory is None else memory.states()
     return states.nbytes(model.trim(mixed.state)) + sum(map(states.nbytes, source_states))
 
 

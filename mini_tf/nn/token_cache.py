@@ -73,8 +73,7 @@ class SourceMemory(NamedTuple):
     token_positions: TokenPositions
     copy: State | None = None
 
-    @property
-    def states(self) -> list[State]:
+    def states(self) -> list[State]:  # not a property: torch 2.10 cannot compile one of a named tuple
         """All that was computed of the source."""
         return [*(self.layers or []), *([] if self.copy is None else [self.copy])]
 
@@ -85,6 +84,6 @@ class SourceMemory(NamedTuple):
 
     def visibility(self, queries: TokenPositions, rows: int, device: torch.device) -> Visibility:
         """The mask of the source for `rows` rows of tokens at `queries`; those that share a source are concatenated."""
-        rows_per_source = rows // batch_size(self.states[0])
+        rows_per_source = rows // batch_size(self.states()[0])
         merged = queries if rows_per_source == 1 else queries.merge_rows(rows, rows_per_source, device)
         return Visibility(False, merged, self.token_positions, rows_per_source=rows_per_source)
