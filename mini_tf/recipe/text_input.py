@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from mini_tf.recipe.sections import Generate
 from mini_tf.system.errors import DataFault, UsageFault
 from mini_tf.system.limits import format_bytes, limits
 
@@ -62,15 +61,17 @@ def refuse_non_utf8(texts: Iterable[str], what: str = "a text") -> None:
             raise UsageFault(f"{what} is not UTF-8: {text}")
 
 
-def one_source(texts: Collection[str] | None, file: Path | None, what: str = "texts") -> None:
+def one_source(
+    texts: Collection[str] | None, file: Path | None, what: str = "texts", settings: Collection[str] = ()
+) -> None:
     """UsageFault if both arguments and --input are given, or an argument is no text but the name of a file or a
-    setting. what: the name of the arguments, "prompts".
+    setting. what: the name of the arguments, "prompts". settings: names of options that belong to the command.
     """
     if texts and file is not None:
         raise UsageFault(f"both {what} and --input {file} were given", hint="give one of them")
     for text in texts or ():
         setting = re.match(r"([a-z_]+)=\S+$", text)
-        if setting and setting[1] in Generate.model_fields:
+        if setting and setting[1] in settings:
             name, _, value = text.partition("=")
             hint = f"write it as --{name.replace('_', '-')} {shlex.quote(value)}"
             raise UsageFault(f"{text} is a setting, not a text", hint=hint)

@@ -74,6 +74,7 @@ def test_a_list_in_a_json_file_is_data_and_a_mapping_a_recipe() -> None:
         (("generate", "run", "my.txt"), "my.txt is a file, not a text; --input my.txt reads"),
         (("generate", "run", "A", "top_p=0.5"), "top_p=0.5 is a setting, not a text; write it as --top-p 0.5"),
         (("generate", "run", "2+2=4"), "no such run: run"),
+        (("predict", "run", "seed=3"), "no such run: run"),
     ],
 )
 def test_a_file_or_a_setting_in_place_of_a_text_is_refused(arguments: tuple[str, ...], line: str) -> None:

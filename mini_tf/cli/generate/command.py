@@ -12,6 +12,7 @@ from mini_tf.cli.generate.prompting import PromptSession, default_lookahead, fau
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, NPROC, RUN, STEP, parameter
 from mini_tf.cli.terminal.processes import group_of, in_order, launched, refuse_stdin
+from mini_tf.recipe.sections import Generate
 from mini_tf.recipe.text_input import one_source, refuse_non_utf8
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def generate(
     from mini_tf.trained.opening import open_trained
 
     refuse_non_utf8(prompts or [], "a prompt")
-    one_source(prompts, input, "prompts")
+    one_source(prompts, input, "prompts", Generate.model_fields)
     given = {name: values[name] for name in OPTIONS if values[name] not in (None, [])}
     if "stop" in given:
         given["stop"] = stops(given["stop"])
