@@ -2,7 +2,8 @@
 less.
 
 jaxtyping's own binds the arguments and checks them twice, for its messages. Here beartype checks the arguments before a
-call and the result after it, once each, in one scope of axis names; signatures without shapes are left to mypy.
+call and the result after it, once each, in one scope of axis names; signatures without shapes are left to mypy. What it
+looks at are types, shapes and dtypes: a call that has all of an earlier one is not looked at again.
 """
 
 import dataclasses
@@ -49,13 +50,34 @@ def checked(found: Any = None, *, typechecker: Callable[[FunctionType], Callable
         return found
     if not any("jaxtyping." in repr(annotation) for annotation in found.__annotations__.values()):
         return found
-    check = typechecker(found)
+    check, passed = typechecker(found), dict[Any, set[Any]]()
 
     @functools.wraps(found)
     def call(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():  # a compiler cannot trace the check
             return found(*args, **kwargs)
-        with _SCOPE:
-            return check(*args, **kwargs)
+        given = _checked_of(args), _checked_of(kwargs)
+        results = passed.get(given)
+        if results is None:
+            with _SCOPE:
+                result = check(*args, **kwargs)
+            passed[given] = {_checked_of(result)}
+        elif (of_result := _checked_of(result := found(*args, **kwargs))) not in results:
+            with _SCOPE:
+                typechecker(functools.wraps(found)(lambda *args, **kwargs: result))(*args, **kwargs)
+            results.add(of_result)
+        return result
 
     return call
+
+
+def _checked_of(value: Any) -> Any:
+    """All of a value that a check of types and shapes can see."""
+    kind = type(value)
+    if isinstance(value, torch.Tensor):
+        return kind, value.shape, value.dtype
+    if isinstance(value, tuple | list):
+        return kind, *map(_checked_of, value)
+    if isinstance(value, dict):
+        return kind, *((name, _checked_of(part)) for name, part in value.items())
+    return (kind, value) if kind is str else kind  # a string may be one of a Literal

@@ -5,7 +5,7 @@ import pytest
 import torch
 from beartype import beartype
 from beartype.roar import BeartypeCallHintViolation
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from shapes import checked
 from torch import Tensor
 
@@ -33,3 +33,17 @@ def test_names_of_axes_bind_the_arguments_and_the_result_of_one_call() -> None:
         outer(three, two)
     with pytest.raises(BeartypeCallHintViolation):
         outer(three, three, 2)
+    with pytest.raises(BeartypeCallHintViolation):
+        outer(two.long(), two.long())
+
+
+@checked(typechecker=beartype)
+def some(tokens: Int[Tensor, "n"]) -> Float[Tensor, "n"]:
+    return tokens[tokens > 0] / 2
+
+
+def test_a_call_like_an_earlier_one_has_its_own_result_checked() -> None:
+    for _ in range(2):
+        assert some(torch.tensor([1, 2])).tolist() == [0.5, 1]
+        with pytest.raises(BeartypeCallHintViolation):
+            some(torch.tensor([1, 0]))
