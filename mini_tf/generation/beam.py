@@ -74,8 +74,8 @@ class _Source:
     def finish(self, ids: list[int], logprob: float, ended: bool) -> None:
         hypothesis = Hypothesis(ids, logprob, self._settings.score(logprob, len(ids) + ended), ended)
         ranked = sorted([*self.best, hypothesis], key=lambda one: -one.score)
-        distinct = {(*one.ids, one.ended): one for one in reversed(ranked)}
-        self.best = [one for one in ranked if distinct[(*one.ids, one.ended)] is one][: self._settings.n_best]
+        distinct = {(tuple(one.ids), one.ended): one for one in reversed(ranked)}
+        self.best = [one for one in ranked if distinct[tuple(one.ids), one.ended] is one][: self._settings.n_best]
 
     def least_logprob(self, length: int) -> float:
         """The log-probability above which a live hypothesis of `length` tokens can change the result."""

@@ -7,7 +7,7 @@ overrides what it supports: `generator` or `predictor` for one of the two comman
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pydantic import ValidationError
 
@@ -26,6 +26,8 @@ from mini_tf.system.errors import UsageFault
 from mini_tf.trained.evaluating import evaluate_trained
 from mini_tf.trained.opening import Trained
 from mini_tf.training.evaluation import MetricAccumulator
+
+P = TypeVar("P", bound="Pipeline")
 
 
 class ModelBundle(Protocol):
@@ -143,7 +145,7 @@ class Pipeline:
         self.bundle = bundle
         self.recipe = bundle.recipe
 
-    def with_options(self, options: PredictOptions) -> Self:
+    def with_options(self: P, options: PredictOptions) -> P:
         """This pipeline, with options that its settings declare to support."""
         return self
 

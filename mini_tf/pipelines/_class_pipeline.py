@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from mini_tf.system.progress import show_progress
 from mini_tf.system.safe_text import safe_text
 from mini_tf.trained.opening import Trained
 
+C = TypeVar("C", bound="ClassPipeline")
 MIN_EXAMPLES = 10
 """With fewer examples in one half, nothing is fitted."""
 MAX_LISTED = 8
@@ -243,7 +244,7 @@ class ClassPipeline(PredictionPipeline):
         ]
         return torch.stack([one.log_softmax(-1) for one in scaled]).logsumexp(0).sub(math.log(len(outputs))).float()
 
-    def with_options(self, options: PredictOptions) -> Self:
+    def with_options(self: C, options: PredictOptions) -> C:
         changed = copy(self)
         changed.top = options.top
         if options.thresholds:

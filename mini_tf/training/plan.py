@@ -22,10 +22,11 @@ _ROUNDS = 6
 
 def splitmix64(seed: int, index: np.ndarray) -> np.ndarray:
     """Independent random uint64 for each index (n,): output `index` of the generator splitmix64 with this seed."""
-    z = np.uint64(seed) + (index.astype(np.uint64) + np.uint64(1)) * _STEP
+    z: np.ndarray = np.uint64(seed) + (index.astype(np.uint64) + np.uint64(1)) * _STEP
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    z = z ^ (z >> np.uint64(31))
+    return z
 
 
 def permute(index: np.ndarray, n: int, seed: int) -> np.ndarray:
@@ -38,7 +39,8 @@ def permute(index: np.ndarray, n: int, seed: int) -> np.ndarray:
         left, right = x >> shift, x & low
         for round_seed in round_seeds:
             left, right = right, left ^ (splitmix64(round_seed, right) & low)
-        return (left << shift) | right
+        joined: np.ndarray = (left << shift) | right
+        return joined
 
     permuted = once(index.astype(np.uint64))
     while (outside := permuted >= n).any():
