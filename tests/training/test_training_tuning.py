@@ -22,7 +22,7 @@ from mini_tf.jobs import assembling
 from mini_tf.nn.mixer import AttentionDims, LayerSpec
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility
-from mini_tf.system.errors import StorageFault
+from mini_tf.system.errors import DataFault, StorageFault
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine import tuning, tuning_cache
 from mini_tf.training.machine.contention import contended
@@ -31,6 +31,7 @@ from mini_tf.training.machine.step_timer import StepTimer
 from mini_tf.training.machine.tuning import (
     BUSY,
     LONGEST,
+    ROUNDS,
     SHARE,
     SHORT,
     TOO_EXPENSIVE,
@@ -286,6 +287,39 @@ def test_a_compiler_that_is_missing_or_fails_means_no_compiling_and_is_named(mon
     monkeypatch.setenv("CXX", "ccache-less-c++ -O9")
     found = tune(setup(), work(50_000), Machine(0.01))
     assert (found.compile, found.reasons["compile"]) == (False, "no compiler ccache-less-c++")
+
+
+@pytest.mark.parametrize(
+    "fault", [DataFault("a.jsonl: changed while it was read"), IndexError("no such row"), MemoryError("no room")]
+)
+@pytest.mark.parametrize("step", [0, ROUNDS - 1])
+def test_a_fault_of_data_task_or_memory_is_not_the_compilers(fault: Exception, step: int) -> None:
+    """It is raised as itself, if the same rows raise it without the compiler."""
+    compiling = False
+
+    def failing(setup: Setup, rows: int, turn: int) -> float:
+        nonlocal compiling
+        compiling |= setup.compile
+        if compiling and turn == step:
+            raise fault
+        return 0.01 * rows
+
+    with pytest.raises(type(fault), match=str(fault)):
+        tune(setup(), work(50_000), failing)
+
+
+def test_memory_that_suffices_without_compilation_decides_against_it() -> None:
+    def hungry(setup: Setup, rows: int, turn: int) -> float:
+        if setup.compile:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return 0.01 * rows
+
+    found = tune(setup(), work(50_000), hungry)
+    assert (found.compile, found.reasons["compile"]) == (
+        False,
+        "compiled, a step runs out of memory with micro-batches of 16",
+    )
+    assert found.fallbacks == {"compile": found.reasons["compile"]}
 
 
 def test_what_a_recipe_compiles_is_measured_without_compilation() -> None:

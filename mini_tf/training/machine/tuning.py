@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from mini_tf.system.errors import compiler_reason
+from mini_tf.system.errors import compiler_reason, is_out_of_memory
 from mini_tf.training.machine.device import Setup, missing_compiler
 from mini_tf.training.schedule import Horizon
 
@@ -209,7 +209,10 @@ def _compare(key: str, setup: Setup, bench: _Bench) -> Setup:
 
 
 def _compile(setup: Setup, bench: _Bench) -> Setup:
-    """Decide whether to compile, by a trial if the run is long enough for it to pay off."""
+    """Decide whether to compile, by a trial if the run is long enough for it to pay off.
+
+    Raises what the same rows raise without the compiler.
+    """
     run, least = bench.length.seconds(bench.step), COMPILES_FROM[setup.device.type]
     if run < least:
         return setup.decided("compile", False, f"not measured for runs under {_duration(least)}")
@@ -219,8 +222,12 @@ def _compile(setup: Setup, bench: _Bench) -> Setup:
     try:
         first = sum(bench.seconds(compiled, rows, step) for step in range(2))  # another shape compiles once more
         seconds = bench.compare({False: setup, True: compiled}, rows, bounded=False)
-    except Exception as error:  # any failure of the compiler: train without it
+    except Exception as error:  # of the compiler, or of data and task
+        for step in range(ROUNDS):
+            bench.seconds(setup, rows, step)
         bench.failed = True
+        if is_out_of_memory(error):
+            return setup.without("compile", f"compiled, a step runs out of memory with micro-batches of {rows}")
         return setup.without("compile", f"torch.compile does not work here: {compiler_reason(error)}")
     if bench.busy:
         return setup.decided("compile", False, BUSY)
