@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from benchmarks import __main__ as command
 from benchmarks import quality
 from benchmarks.gpu import correctness, decoding, running, sides, steps, tables, time_to_loss
@@ -239,6 +240,16 @@ def test_parts_and_files_that_do_not_exist_are_refused(
     with pytest.raises(SystemExit, match="2"):
         command.main(words)
     assert said in capsys.readouterr().err
+
+
+def test_without_a_gpu_the_command_says_so_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert command.main(["--device", "cuda", "--out", str(tmp_path / "result.json")]) == 9
+    said = "--device cuda: torch finds no GPU here; --device cpu --tiny tries every part in miniature\n"
+    assert capsys.readouterr() == ("", said)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_the_time_to_a_loss_is_of_a_whole_process_and_a_fault_is_told(

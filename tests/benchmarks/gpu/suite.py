@@ -58,6 +58,10 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
 
 def main(words: Sequence[str] | None) -> int:
     asked, began = parse(words), time.monotonic()
+    told = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    if asked.device == "cuda" and not has_gpu():
+        told.print("--device cuda: torch finds no GPU here; --device cpu --tiny tries every part in miniature")
+        return 9
     os.environ[DEVICE] = asked.device
     options = Options(
         nanogpt=asked.nanogpt and asked.nanogpt.resolve(),
@@ -71,7 +75,7 @@ def main(words: Sequence[str] | None) -> int:
     out.parent.mkdir(parents=True, exist_ok=True)
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     console.print(f"results: {out}", markup=False)
-    record, told = Record(out), Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    record = Record(out)
     before = record.content.get("versions", versions)
     if before != versions:
         changed = ", ".join(f"{name} {before.get(name)}" for name in versions if before.get(name) != versions[name])
@@ -97,6 +101,12 @@ def main(words: Sequence[str] | None) -> int:
         )
     tables.show(console, record, time_to_loss.REACH)
     return 1 if results.faults else 0
+
+
+def has_gpu() -> bool:
+    import torch  # the benchmarks of a CPU measure its start, in other processes
+
+    return torch.cuda.is_available()
 
 
 def cores() -> int:
