@@ -1,9 +1,9 @@
 """Tries the versions that pyproject.toml promises, each in an environment of its own: `python -m tests.versions`.
 
 A trial installs minitf with one thing changed (a minor version of torch, another Python, or the lower bound of every
-dependency), imports every module, and runs the test files that depend on that most; `--tests` names others. A result is
-written as soon as it is there, and the same command goes on after it. An environment has up to 6 GB, and is removed
-when its trial has ended.
+dependency, also of the optional ones), imports every module, and runs the test files that depend on that most;
+`--tests` names others. A result is written as soon as it is there, and the same command goes on after it. An
+environment has up to 6 GB, and is removed when its trial has ended.
 """
 
 import argparse
@@ -14,19 +14,28 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import tomllib
-
 ROOT = Path(__file__).parents[1]
 WORK = Path("~/.cache/minitf-versions").expanduser()
-LIBRARIES = ("test_recipe_reading.py", "test_cli_generate.py", "test_drawing_figures.py", "test_run_checkpoint.py")
+LIBRARIES = (
+    "recipe/test_recipe_reading.py", "cli/test_cli_generate.py", "cli/test_cli_inspect_views.py",
+    "drawing/test_drawing_figures.py", "run/test_run_checkpoint.py",
+)  # fmt: skip
 """Recipes, the command line, generation, pictures and files: what depends on Python and on the libraries."""
+EXTRAS = {
+    "parquet": ("data/test_data_parquet.py",),
+    "tensorboard": ("jobs/test_tensorboard.py",),
+    "hf": ("hf/test_hub_datasets.py",),
+    "sentencepiece": ("data/test_data_sentencepiece.py",),
+    "scores": ("scores/test_scores.py", "scores/test_scores_classes.py", "scores/test_scores_entities.py"),
+}
+"""Optional dependencies of users, and what depends on each."""
 TORCH = (
-    "test_compiled.py", "test_half_precision.py", "test_optimizers.py", "test_nn_cross_entropy.py",
-    "test_captured_steps.py", "test_generation_token_graphs.py",
+    "training/test_compiled.py", "attention/test_half_precision.py", "optimizers/test_optimizers.py",
+    "nn/test_nn_cross_entropy.py", "training/test_captured_steps.py", "generation/test_generation_token_graphs.py",
 )  # fmt: skip
 """What depends on torch: its compiler, its kernels, its optimizers, and gradients of our own functions."""
 RUNNERS = ("pytest", "pytest-xdist", "hypothesis", "beartype")
@@ -42,39 +51,51 @@ LONGEST = 3600.0
 
 
 class Trial(NamedTuple):
-    """constraints: versions that pip is held to."""
+    """python: None if there is none here. constraints: versions that pip is held to. extras: optional dependencies.
+
+    tests: files, below tests/.
+    """
 
     name: str
-    python: str
+    python: str | None
     constraints: tuple[str, ...]
     tests: tuple[str, ...]
+    extras: tuple[str, ...] = ()
 
 
-def trials(dependencies: list[str], python: str) -> Iterator[Trial]:
+def trials(python: str) -> Iterator[Trial]:
     """By name: `torch-2.10`, ..., `python-3.12`, ..., and `lowest`."""
+    dependencies = listed("dependencies")
     [torch] = [line for line in dependencies if line.startswith("torch>=")]
     first, end = map(int, re.findall(r"\.(\d+)", torch))
     for minor in range(first, end):
         yield Trial(f"torch-2.{minor}", python, (f"torch==2.{minor}.*",), TORCH)
     for version in PYTHONS:
-        if path := found(version):
-            yield Trial(f"python-{version}", path, (), LIBRARIES)
-    lowest = tuple(line.replace(">=", "==") for line in dependencies if line != torch)
-    yield Trial("lowest", python, lowest, LIBRARIES)
+        yield Trial(f"python-{version}", found(version), (), LIBRARIES)
+    bounds = {*dependencies, *(line for extra in EXTRAS for line in listed(extra))} - {torch}
+    lowest = tuple(line.replace(">=", "==") for line in sorted(bounds))
+    tests = (*LIBRARIES, *(file for files in EXTRAS.values() for file in files))
+    yield Trial("lowest", python, lowest, tests, tuple(EXTRAS))
+
+
+def listed(key: str) -> list[str]:
+    """The strings of a list in pyproject.toml; Python 3.10 has no reader of TOML."""
+    [block] = re.findall(rf"^{key} = \[([^\]]*)\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    return re.findall(r'"(.*?)"', block)
 
 
 def found(version: str) -> str | None:
     """A Python of this version that starts: on PATH, or one of pyenv's, whose command on PATH may not start."""
     places = [
         shutil.which(f"python{version}"),
-        *sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python")),
+        *map(str, sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python"))),
     ]
     for path in filter(None, places):
         done = subprocess.run(
             [path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True
         )
         if done.stdout.strip() == version:
-            return str(path)
+            return path
     return None
 
 
@@ -87,22 +108,13 @@ def run(trial: Trial) -> dict[str, object]:
     constraints.write_text("\n".join(trial.constraints) + "\n")
     python = str(folder / "bin" / "python")
     pip = [python, "-m", "pip", "install", "-q", "--no-compile", "-c", str(constraints)]
+    extras = f"[{','.join(trial.extras)}]" if trial.extras else ""
+    pytest = [python, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *WARNINGS[2:]]
     steps = {
-        "venv": [trial.python, "-m", "venv", str(folder)],
-        "install": [*pip, "-e", str(ROOT), *RUNNERS],
+        "venv": [str(trial.python), "-m", "venv", str(folder)],
+        "install": [*pip, "-e", f"{ROOT}{extras}", *RUNNERS],
         "imports": [python, *WARNINGS, "-c", IMPORTS],
-        "tests": [
-            python,
-            "-m",
-            "pytest",
-            "-q",
-            "-n",
-            "2",
-            "-p",
-            "no:cacheprovider",
-            *WARNINGS[2:],
-            *(str(file) for test in trial.tests for file in (ROOT / "tests").rglob(test)),
-        ],
+        "tests": [*pytest, *(f"tests/{file}" for file in trial.tests)],
     }
     result: dict[str, object] = {"name": trial.name, "constraints": trial.constraints, "failed": ""}
     for step, words in steps.items():
@@ -129,35 +141,36 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tests.versions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    every = {trial.name: trial for trial in trials(sys.executable)}
     parser.add_argument(
-        "--only", nargs="+", metavar="NAME", help="trials, such as torch-2.10, python-3.12 or lowest (default: all)"
+        "--only", nargs="+", choices=every, metavar="NAME", default=[*every], help=f"some of {', '.join(every)}"
     )
     parser.add_argument(
-        "--tests", nargs="+", metavar="FILE", help="test files (default: those that depend on what is tried)"
+        "--tests", nargs="+", metavar="FILE", help="test files below tests/ (default: those that depend on the change)"
     )
     parser.add_argument("--again", action="store_true", help="also those that have a result")
-    given = parser.parse_args()
+    given = parser.parse_args(words)
+    if missing := [file for file in given.tests or () if not (ROOT / "tests" / file).is_file()]:
+        parser.error(f"tests/{missing[0]}: not there")
     WORK.mkdir(parents=True, exist_ok=True)
     results = WORK / "results.jsonl"
     known = (
         {line["name"]: line for line in map(json.loads, results.read_text().splitlines())} if results.is_file() else {}
     )
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for trial in trials(project["dependencies"], sys.executable):
-        if (given.only and trial.name not in given.only) or (trial.name in known and not given.again):
+    for trial in map(every.__getitem__, given.only):
+        if trial.python is None or (trial.name in known and not given.again):
             continue
         known[trial.name] = run(trial._replace(tests=tuple(given.tests or trial.tests)))
         with results.open("a") as file:
             file.write(json.dumps(known[trial.name]) + "\n")
-    for name, line in known.items():
-        print(
-            f"{name:12} {'failed: ' + str(line['failed']) if line['failed'] else 'passed':16} {line['versions']:24}"
-            f" {line['end']}"
-        )
+    for name in every:
+        line = known.get(name, {"failed": "", "versions": "", "end": "not tried"})
+        done = f"failed: {line['failed']}" if line["failed"] else "passed" if line["versions"] else ""
+        print(f"{name:12} {done:16} {line['versions']:24} {line['end']}")
 
 
 if __name__ == "__main__":
