@@ -141,7 +141,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str | float | None]], 
         [header, *column]
         for header, column in zip(headers, zip(*rows, strict=True) if rows else [()] * len(headers), strict=True)
     ]
-    cells = [[caption(_cell_text(cell)) for cell in column] for column in columns]
+    cells = [[caption(cell_text(cell)) for cell in column] for column in columns]
     is_words = [not all(_is_number(cell) for cell in column[1:] if cell) for column in cells]
     sizes = [_widest(column) for column in cells]
     shown = len(sizes)
@@ -257,7 +257,8 @@ def _bar(value: float, scale: Scale) -> str:
     return BARS[min(int(scale.fraction(value) * len(BARS)), len(BARS) - 1)] if math.isfinite(value) else " "
 
 
-def _cell_text(cell: str | float | None) -> str:
+def cell_text(cell: str | float | None) -> str:
+    """A cell of a table: floats have three decimals, None and NaN are blank."""
     if isinstance(cell, float):
         return (
             "" if math.isnan(cell) else f"{round(cell, 3) + 0.0:.3f}"

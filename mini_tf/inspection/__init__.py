@@ -75,7 +75,7 @@ class ViewSettings(Kind):
     PACKAGE = "inspection"
     EXAMPLES: ClassVar[tuple[str, ...]] = ()
     """Command lines that --help shows."""
-    FILES: ClassVar[tuple[str, ...]] = (".json",)
+    FILES: ClassVar[tuple[str, ...]] = (".json", ".html")
     """Suffixes of files that -o writes; without any the command has no -o."""
     METRICS: ClassVar[tuple[str, ...]] = ()
     """Metrics that --assert can bound; without any the command has no --assert."""

@@ -1,4 +1,4 @@
-"""A sample of attention as JSON, and its maps in a `.safetensors` file.
+"""A sample of attention as JSON, its maps in a `.safetensors` file, and the page of several samples.
 
 JSON has texts and tokens unchanged, and measures by name; for an encoder-decoder keys have a prefix: source_tokens,
 target_tokens. The other file has a float32 tensor (heads, queries, keys) per layer and text, and metadata:
@@ -13,7 +13,7 @@ must give equal bytes.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from typing import Any
@@ -23,8 +23,19 @@ from safetensors.numpy import save
 
 import mini_tf
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.drawing.page.scenes import Page, PageMap, Scene
+from mini_tf.drawing.panel import Panel
 from mini_tf.inspection._attention_maps import Head, Sample
-from mini_tf.inspection._attention_pictures import describe_head, describe_query
+from mini_tf.inspection._attention_pictures import (
+    axes_legend,
+    describe_head,
+    describe_query,
+    masked_weights,
+    most_structured,
+    scale_of,
+    summarize,
+)
+from mini_tf.inspection._capture import own_mixers
 from mini_tf.inspection._checkpoints import WeightsId, weights_id
 from mini_tf.inspection._texts import TokenizedText
 from mini_tf.run import manifest
@@ -162,3 +173,59 @@ def _sample_metadata(name: str, sample: Sample, step: int) -> dict[str, Any]:
 
 def _text_metadata(text: TokenizedText) -> dict[str, Any]:
     return {"text": text.input.text, "tokens": text.tokens} | ({"words": text.words.texts} if text.by_words else {})
+
+
+REMEDIES = "show fewer heads (--layer, --head), words in place of tokens (--words), or one TEXT at one --step"
+
+
+def attention_page(samples: Sequence[Sample], trained: Trained, run_and_step: str, notes: Sequence[str] = ()) -> Page:
+    """A scene per text and checkpoint, open at the query, or at the most structured head."""
+    scenes = [scene_of(sample) for sample in samples]
+    first = samples[0]
+    query = "" if first.query is None else f"/q{first.query.index}"
+    head = first.heads[0] if first.query else next(iter(most_structured(first.heads)), first.heads[0])
+    return Page(
+        f"Attention weights, {run_and_step}",
+        scenes,
+        scale_of([one.panel.values for scene in scenes for one in scene.maps]),
+        [*([scenes[0].at["text"]] if len({scene.at["text"] for scene in scenes}) == 1 else []), axes_legend(first)],
+        [*notes, *_without_heads(trained)],
+        row="query",
+        column="key",
+        opens=_name(head, first) + query,
+        remedies=REMEDIES,
+    )
+
+
+def scene_of(sample: Sample) -> Scene:
+    """The heads of a sample."""
+    at = {"text": " → ".join(one.input.text for one in sample.texts.all)}
+    maps = [
+        PageMap(
+            Panel(str(head.index), sample.rows(head), sample.columns(head), masked_weights(head)),
+            _name(head, sample),
+            head.index.kind,
+            head.index.layer,
+            head.index.head,
+            head.role or "",
+            head.measures["entropy"],
+            summarize(head, sample.unit),
+        )
+        for head in sample.heads
+    ]
+    return Scene(at if sample.step is None else at | {"step": str(sample.step)}, maps)
+
+
+def _name(head: Head, sample: Sample) -> str:
+    """L2H5; with its kind if there are several: cross.L2H5."""
+    kind, layer, number = head.index
+    several = len({one.index.kind for one in sample.heads}) > 1
+    return f"{f'{kind}.' if several else ''}L{layer}H{number}"
+
+
+def _without_heads(trained: Trained) -> Iterator[str]:
+    if layers := [str(layer) for layer, mixer in enumerate(own_mixers(trained.model)) if not mixer.has_heads]:
+        yield (
+            f"layer{'s' if len(layers) > 1 else ''} {', '.join(layers)} of {len(own_mixers(trained.model))}"
+            " without attention heads: `minitf inspect --help` lists the views of such layers"
+        )

@@ -50,7 +50,7 @@ class Settings(PairViewSettings):
     """
 
     EXAMPLES = ("minitf inspect align toy", "minitf inspect align toy -o alignments.png")
-    FILES = (".png", ".svg", ".json", ".pharaoh")
+    FILES = (".png", ".svg", ".html", ".json", ".pharaoh")
     METRICS = ("aer", "diagonal", "sharpness")
 
     data: str | None = option(None, "--data", metavar="FILE", panel=INPUT_OUTPUT)

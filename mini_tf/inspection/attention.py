@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from functools import partial
 
+from mini_tf.drawing.page.html_file import page_file
 from mini_tf.inspection import HEADS, INPUT_OUTPUT, MODEL, HeadOptions, TextViewSettings, View, ViewOutput, option
-from mini_tf.inspection._attention_files import pack, to_json
+from mini_tf.inspection._attention_files import attention_page, pack, to_json
 from mini_tf.inspection._attention_maps import AttentionRequest, Sample, analyze_checkpoints, analyze_texts
 from mini_tf.inspection._attention_pictures import pictures, pictures_of_steps, plot
 from mini_tf.inspection._checkpoints import run_and_step
@@ -21,7 +22,8 @@ class Settings(HeadOptions, TextViewSettings):
     """Show the attention weights of all heads, and what each head does.
 
     Prints the role of every head, measured on repeated random tokens, and the maps of the most structured ones; with -o
-    writes files only. FILE: a picture (.png, .svg), numbers (.json) or weight matrices (.safetensors).
+    writes files only. FILE: a picture (.png, .svg), a page with all heads, texts and checkpoints for a browser, offline
+    (.html), numbers (.json) or weight matrices (.safetensors).
     Encoder-decoder: TEXT is the source; --query is a word of the target, or of the source with --kind encoder.self.
     """
 
@@ -29,7 +31,7 @@ class Settings(HeadOptions, TextViewSettings):
         'minitf inspect-attention last "The file is closed." -o heads.png',
         'minitf inspect-attention last "The file is closed." --layer 0 --describe',
     )
-    FILES = (".png", ".svg", ".json", ".safetensors")
+    FILES = (".png", ".svg", ".html", ".json", ".safetensors")
 
     step: str | None = option(None, "--step", metavar="N|best|last|all", panel=MODEL, shown="best")
     """Which checkpoint; all: every kept one."""
@@ -80,12 +82,17 @@ class Settings(HeadOptions, TextViewSettings):
         for note in notes:
             output.say(f"note: {note}")
         output.detail(f"largest difference of logits, explicit against fused attention: {difference:.1e}")
+
+        def page() -> bytes:
+            run = f"run {trained.folder.name}" if self.step == "all" else run_and_step(trained.folder, self.step)
+            return page_file(attention_page(samples, trained, run, notes))
+
         return View(
             {"samples": entries, "notes": notes, "difference": difference},
             list(pictures_of_steps(samples, texts)) if by_table else (),
             figure=plot(samples[0], run_and_step(trained.folder, self.step)) if output.suffixes & PICTURES else None,
             labels=[unit for text in samples[0].texts.all for unit in text.units],
-            files={"safetensors": partial(pack, samples, trained, self.step)},
+            files={"safetensors": partial(pack, samples, trained, self.step), "html": page},
         )
 
 

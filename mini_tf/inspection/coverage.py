@@ -57,7 +57,7 @@ class Settings(PairViewSettings):
     """
 
     EXAMPLES = ("minitf inspect coverage summaries", 'minitf inspect coverage summaries "a long text" -o coverage.png')
-    FILES = (".png", ".svg", ".json")
+    FILES = (".png", ".svg", ".html", ".json")
 
     data: str | None = option(None, "--data", metavar="DATA", panel=INPUT_OUTPUT)
     """Generate for the pairs of this file or corpus."""

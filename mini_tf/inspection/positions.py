@@ -70,7 +70,7 @@ class Settings(StackOption, ModelViewSettings):
     """
 
     EXAMPLES = ("minitf inspect positions last -o positions.png",)
-    FILES = (".png", ".svg", ".json")
+    FILES = (".png", ".svg", ".html", ".json")
 
     curve: bool = option(False, "--curve")
     """Plot only the curve over distance."""

@@ -58,7 +58,7 @@ class Settings(ModelViewSettings):
         "minitf inspect word last file --neighbors 10",
         "minitf inspect word last --similarity simlex999.txt",
     )
-    FILES = (".png", ".svg", ".json")
+    FILES = (".png", ".svg", ".html", ".json")
 
     word: str | None = option(None, metavar="[WORD]")
     """A word, in the case of the texts."""

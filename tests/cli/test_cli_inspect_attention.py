@@ -19,11 +19,13 @@ import test_parity
 import torch
 from commands import Done, minitf, trained
 from hang import outcome
+from page_files import contents_of, maps_of
 from processes import Command
 from rich.cells import cell_len
 from safetensors import safe_open
 from torch import Tensor
 
+from mini_tf.drawing.labels import label
 from mini_tf.inspection._attention_maps import heads_of
 from mini_tf.inspection._capture import capture
 from mini_tf.inspection._roles import repeated_tokens, role_of, scores_on
@@ -161,7 +163,7 @@ def test_layers_heads_and_kinds_are_chosen(
         (("--layer", "١"), "must be numbers and ranges"),
         (("--full",), "--full needs JSON output; add --json or -o FILE.json"),
         (("-i", "there.txt"), "both texts and --input there.txt were given"),
-        (("-o", "maps.gif"), "maps.gif: its suffix must be .png or .svg or .json or .safetensors"),
+        (("-o", "maps.gif"), "maps.gif: its suffix must be .png or .svg or .html or .json or .safetensors"),
         (("-o", "maps.png", "another"), "a picture shows one text at one checkpoint"),
         (("-o", "maps.svg", "--step", "all"), "a picture shows one text at one checkpoint"),
         (("a \udcff b",), "a text is not UTF-8"),
@@ -375,7 +377,7 @@ def test_all_steps_show_how_heads_form(run: Path) -> None:
 
 
 def test_files_are_written_whole_and_an_existing_one_only_by_force(run: Path, tmp_path: Path) -> None:
-    names = [tmp_path / f"maps.{suffix}" for suffix in ("png", "svg", "json", "safetensors")]
+    names = [tmp_path / f"maps.{suffix}" for suffix in ("png", "svg", "html", "json", "safetensors")]
     asked = [part for name in names for part in ("-o", name)]
     done = inspect(run, TEXT, *asked, "--layer", "1", "--head", "0")
     assert done.exit_code == 0, done.stderr
@@ -389,6 +391,25 @@ def test_files_are_written_whole_and_an_existing_one_only_by_force(run: Path, tm
     assert inspect(run, TEXT, *asked, "--force").exit_code == 0
     assert all(name.read_bytes() != old for name, old in zip(names, before, strict=True))
     assert sorted(tmp_path.iterdir()) == sorted(names)
+
+
+def test_the_page_has_the_weights_of_all_texts_and_checkpoints(run: Path, tmp_path: Path) -> None:
+    page, texts = tmp_path / "page.html", (TEXT, HOSTILE[5])
+    assert inspect(run, *texts, "--step", "all", "-o", page).exit_code == 0
+    samples = result(run, *texts, "--step", "all", "--full")["samples"]
+    contents, maps = contents_of(page.read_bytes()), iter(maps_of(page.read_bytes()))
+    assert [scene["at"] for scene in contents["scenes"]] == [
+        {"text": text, "step": step} for step in ("3", "4") for text in texts
+    ]
+    for sample, scene in zip(samples, contents["scenes"], strict=True):
+        for head, shown in zip(sample["heads"], scene["maps"], strict=True):
+            assert shown["name"] == f"L{head['layer']}H{head['head']}"
+            assert (shown["role"] or None, shown["entropy"]) == (head["role"], head["entropy"])
+            assert contents["labels"][shown["rows"]] == [label(token) for token in sample["tokens"]]
+            weights = np.where(np.tri(len(sample["tokens"]), dtype=bool), head["matrix"], np.nan)
+            np.testing.assert_allclose(next(maps), weights, rtol=0, atol=1.01 * contents["error"])
+    assert inspect(run, TEXT, "--query", "bear", "--layer", "1", "-o", page, "--force").exit_code == 0
+    assert re.fullmatch(r"L1H0/q\d", contents_of(page.read_bytes())["opens"])
 
 
 def test_the_maps_file_has_the_same_bytes_from_another_process(run: Path, tmp_path: Path) -> None:

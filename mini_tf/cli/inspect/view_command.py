@@ -117,7 +117,8 @@ def _show(console: Console, word: str, values: dict[str, Any]) -> None:
     view = settings.view(subject, printing)
     if view.labels and printing.suffixes & {".png", ".svg"}:
         _note_missing_glyphs(console, view.labels)
-    files.write_all(console, named, view.result, lambda suffix: _file_of(view, suffix))
+    title = f"minitf inspect {word} {getattr(getattr(subject, 'folder', None), 'name', '')}"
+    files.write_all(console, named, view.result, lambda suffix: _file_of(view, suffix, title))
     for picture in () if named else view.pictures:
         console.show(picture)
     for note in view.notes:
@@ -150,10 +151,15 @@ def _note_missing_glyphs(console: Console, labels: Sequence[str]) -> None:
         console.say(f"note: the font has no glyphs for {' '.join(missing[:10])}{more}; code points are shown")
 
 
-def _file_of(view: "View", suffix: str) -> bytes:
-    """The content of a file with this suffix, except .json."""
+def _file_of(view: "View", suffix: str, title: str) -> bytes:
+    """The content of a file with this suffix, except .json. title: of a page, if the view has none."""
     if suffix in view.files:
         return view.files[suffix]()
+    if suffix == "html":
+        from mini_tf.drawing.page.html_file import page_file
+        from mini_tf.drawing.page.pictures import page_of
+
+        return page_file(page_of(title, view.figure, view.pictures, view.notes))
     from mini_tf.drawing.files import draw  # matplotlib is slow to import
 
     assert view.figure is not None, "a view without a figure takes no such file"

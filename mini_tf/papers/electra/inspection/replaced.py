@@ -46,7 +46,7 @@ class Settings(TextViewSettings):
         'minitf inspect replaced last "The file is closed."',
         'minitf inspect replaced last "The file is closed." --seed 1',
     )
-    FILES = (".png", ".svg", ".json")
+    FILES = (".png", ".svg", ".html", ".json")
 
     seed: int | None = option(None, "--seed", metavar="N", shown="the text as it is", ge=0)
     """First replace tokens as in training, with this random seed."""

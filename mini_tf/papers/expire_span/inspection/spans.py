@@ -68,7 +68,7 @@ class Settings(TextViewSettings):
         'minitf inspect spans last "The file is closed."',
         "minitf inspect spans last -i lines.txt -o spans.png",
     )
-    FILES = (".png", ".svg", ".json")
+    FILES = (".png", ".svg", ".html", ".json")
 
     def view(self, trained: Trained, output: ViewOutput) -> View:
         """Two panels per text: spans, and memory in use, of tokens by layers. UsageFault if no tokens expire."""

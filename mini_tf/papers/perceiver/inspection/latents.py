@@ -77,7 +77,7 @@ class Settings(TextViewSettings):
         'minitf inspect latents last "The file is closed."',
         "minitf inspect latents last -i lines.txt -o latents.png",
     )
-    FILES = (".png", ".svg", ".json")
+    FILES = (".png", ".svg", ".html", ".json")
 
     top: int = option(3, "--top", metavar="N", ge=1, le=100)
     """Tokens per latent in the table."""

@@ -56,7 +56,7 @@ class Settings(TextViewSettings):
         'minitf inspect gates last "The file is closed."',
         "minitf inspect gates last -i lines.txt -o gates.png",
     )
-    FILES = (".png", ".svg", ".json")
+    FILES = (".png", ".svg", ".html", ".json")
 
     def view(self, trained: Trained, output: ViewOutput) -> View:
         """Two panels per text, of tokens by layers, and a table of the layers. UsageFault if no layer has gates."""
