@@ -4,6 +4,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -194,8 +195,13 @@ def unknown_to_transformers(folder: Path) -> frozenset[str]:
         return frozenset()
     package = Path(transformers.__path__[0])
     files = [*package.joinpath(*settings[named].__module__.split(".")[1:-1]).glob("*.py"), *package.glob("*.py")]
-    words = {word for file in files for word in re.findall(r"\w+", file.read_text(encoding="utf-8"))}
-    return frozenset(config.values) - words
+    return frozenset(config.values) - _words_of(tuple(files))
+
+
+@cache
+def _words_of(files: tuple[Path, ...]) -> frozenset[str]:
+    """All words of source files of transformers."""
+    return frozenset(word for file in files for word in re.findall(r"\w+", file.read_text(encoding="utf-8")))
 
 
 def _installed() -> Any:

@@ -101,10 +101,18 @@ def main_folder() -> Path:
     return inside if inside.is_dir() else package.parent / "recipes"
 
 
+def _folders() -> dict[Path, None]:
+    """The folders of the shipped recipes."""
+    return dict.fromkeys([main_folder(), *(path / "recipes" for paper in own_folders() for path in paper.paths)])
+
+
+def is_shipped(file: Path) -> bool:
+    return file.suffix == ".yaml" and file.parent in _folders()
+
+
 def presets() -> dict[str, Path]:
     """Name and file of every shipped recipe, sorted by name. RecipeFault if two have the same name."""
-    folders = [main_folder(), *(path / "recipes" for paper in own_folders() for path in paper.paths)]
-    shipped = (file for folder in dict.fromkeys(folders) for file in folder.glob("*.yaml"))
+    shipped = (file for folder in _folders() for file in folder.glob("*.yaml"))
     files = sorted(shipped, key=lambda file: _natural_order(file.stem))
     for file, after in pairwise(files):
         if file.stem == after.stem:

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from mini_tf.recipe.arguments import YAML_BEGINS, is_data_name, is_override, presets
+from mini_tf.recipe.arguments import YAML_BEGINS, is_data_name, is_override, is_shipped, presets
 from mini_tf.recipe.corpora import built_in_corpora
 from mini_tf.recipe.data import Data, FilePair
 from mini_tf.recipe.dataset_rules import reading_rules
@@ -90,7 +90,7 @@ def read(recipe: str | Path | None = None, overrides: Sequence[str] = ()) -> Res
     above = _command_line(overrides)
     tree = merge(init_from.with_run_settings(above, tree), above, Recipe) if above.value else tree
     checked = check(tree, Recipe)
-    shipped = path in presets().values() and all(override.startswith("runtime.device=") for override in overrides)
+    shipped = is_shipped(path) and all(override.startswith("runtime.device=") for override in overrides)
     nodes = {path: value_node(path, tree) for path, _ in _leaves(checked.model_dump(mode="json"))}
     sources = {".".join(path): _source(node.where) if node else "default" for path, node in nodes.items()}
     return Resolved(checked, name, sources, shipped, text, path, tree)
@@ -182,23 +182,24 @@ def _chain(text: str, path: Path, shown: str, above: tuple[str, ...]) -> Node:
         raise RecipeFault.located(tree.where, f"a recipe must be a mapping of sections, got {show(tree.plain())}")
     # Data paths of a shipped recipe are relative to the working directory, not to the installation.
     complete = path.name == init_from.RESOLVED  # the complete recipe of a run
-    _anchor(tree, Path.cwd() if path in presets().values() else path.parent, complete)
+    _anchor(tree, Path.cwd() if is_shipped(path) else path.parent, complete)
     extends = tree.value.pop("extends", None)
     if extends is None:
         return tree if complete else merge(init_from.with_run_settings(tree, Node({}, tree.where)), tree, Recipe)
     name = str(extends.value)
     if not isinstance(extends.value, Scalar) or is_blank(extends.value) or not name:
         raise _extends_fault(extends, f"must be a preset or a file, got {show(extends.plain())}")
-    lower = presets().get(name, path.parent / name)
+    shipped = presets()
+    lower = shipped.get(name, path.parent / name)
     line = (*above, os.path.realpath(path))
     if os.path.realpath(lower) in line:
         raise _extends_fault(extends, f"{one_line(name)} extends itself")
     if len(line) > deepest():
         raise _extends_fault(extends, f"more than {deepest()} recipes extend each other")
     if not os.path.lexists(lower):
-        way = suggest(name, presets(), f"use a file, or one of {', '.join(presets())}")
+        way = suggest(name, shipped, f"use a file, or one of {', '.join(shipped)}")
         raise _extends_fault(extends, f"no such recipe {show(name)}; {way}")
-    below_shown = f"{name}.yaml" if name in presets() else one_line(os.path.join(os.path.dirname(shown), name))
+    below_shown = f"{name}.yaml" if name in shipped else one_line(os.path.join(os.path.dirname(shown), name))
     below = _chain(load(lower, below_shown), lower, below_shown, line)
     below.value.pop("expect", None)  # bounds of that recipe, not of this one
     return merge(below if complete else init_from.with_run_settings(tree, below), tree, Recipe)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.packing import Packing
-from mini_tf.training.plan import Plan, StepRows
+from mini_tf.training.plan import Plan, StepRows, rows_of
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Feed:
 
     def micro_batches(self, step: int) -> list[Batch]:
         """This process's micro-batches of step number `step` (from 0), on the CPU."""
-        chosen = self.plan.rows(step)
+        chosen = rows_of(self.plan, step)
         bounds = self.bounds(len(chosen.rows))
         own = [bounds[micro] for micro in self.own(len(bounds))]
         if self.plan.reads_own_rows:
@@ -50,7 +50,7 @@ class Feed:
 
     def n_micro_of(self, step: int) -> int:
         """Number of micro-batches of step number `step`, of all processes."""
-        return len(self.bounds(len(self.plan.rows(step).rows)))
+        return len(self.bounds(len(rows_of(self.plan, step).rows)))
 
     def _rows(self, chosen: StepRows) -> Rows:
         parts = []

@@ -259,7 +259,7 @@ def _scale(training: Training, at: Progress) -> float:
 def _diverged(training: Training, problem: Problem, report: Report, at: Progress) -> DivergedStep:
     """The error, with step, micro-batch and the documents or rows of its batch."""
     data = StepData.of(training.feed, at.step, problem.micro)
-    n_micro = len(training.feed.bounds(len(training.feed.plan.rows(at.step).rows)))
+    n_micro = training.feed.n_micro_of(at.step)
     where = "" if problem.micro is None else f"micro-batch {problem.micro + 1} of {n_micro}, "
     after = f", after {at.skips_in_a_row} skipped in a row" if at.skips_in_a_row else ""
     return DivergedStep(f"step {report.step}{after}: {problem.message} ({where}{data})", at, report, problem, data)

@@ -7,7 +7,7 @@ with arbitrary finite domains"). Integer arithmetic only, so it is the same on e
 
 import itertools
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -233,6 +233,12 @@ def _edges(longest: int) -> np.ndarray:
 
 
 Plan = RowPlan | TokenPlan | BlockPlan
+
+
+@lru_cache(maxsize=16)
+def rows_of(plan: Plan, step: int) -> StepRows:
+    """`plan.rows(step)`, once for all that ask for the first steps, and for a step; read only."""
+    return plan.rows(step)
 
 
 def make_plan(train: Train, rows: RowLengths) -> Plan:

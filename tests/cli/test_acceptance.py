@@ -32,6 +32,9 @@ until minitf pretrain tests/data/long.yaml -d "$TMP" -n big; do [ $? -eq 143 ] |
 def test_the_acceptance_script_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine that is taken away after the first save of the run `big`, and again after the second."""
     shutil.copytree(ROOT / "tests" / "data", tmp_path / "tests" / "data")
+    (tmp_path / "tests" / "data" / "long.yaml").write_text(
+        "extends: tiny.yaml\ntrain: {steps: 60}\neval: {every_steps: 20}\n"
+    )
     (tmp_path / "tmp").mkdir()
     big, lost, save = tmp_path / "tmp" / "big", tmp_path / "tmp" / "lost", Run.save
 

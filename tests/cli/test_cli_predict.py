@@ -4,9 +4,9 @@ import csv
 import hashlib
 import json
 import math
+import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_tasks
-from commands import ROOT, evaluated, minitf, refused
+from commands import evaluated, minitf, refused
+from hang import ending
+from processes import Command
 from safetensors.torch import load_file, save_file
 from tiny_tasks import NAMES, ODD, OPINIONS
 from torch import Tensor
@@ -173,22 +175,33 @@ def test_texts_come_from_one_place(classifier: Path, tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_answered_line_by_line_until_nobody_reads(classifier: Path) -> None:
-    command = [sys.executable, "-m", "mini_tf", "predict", str(classifier)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        for number, text in enumerate(("a nice soup", "a dull walk"), 1):
-            process.stdin.write(f"{text}\n")
-            process.stdin.flush()
-            assert json.loads(process.stdout.readline())["line"] == number
-        process.stdout.close()
-        process.stdin.write("a nice song\n")
-        process.stdin.close()
-        assert process.wait(60) == 141
-        assert process.stderr.read() == ""
+    asked, asking = os.pipe()
+    answered, answering = os.pipe()
+
+    def leave_the_other_ends() -> None:
+        os.close(asking)
+        os.close(answered)
+
+    process = Command(
+        ["predict", str(classifier)],
+        os.environ,
+        stdin=asked,
+        stdout=answering,
+        stderr=subprocess.PIPE,
+        prepare=leave_the_other_ends,
+    )
+    os.close(asked)
+    os.close(answering)
+    with ending(), open(asking, "w") as stdin:
+        with open(answered) as stdout:
+            for number, text in enumerate(("a nice soup", "a dull walk"), 1):
+                print(text, file=stdin, flush=True)
+                assert json.loads(stdout.readline())["line"] == number
+        print("a nice song", file=stdin, flush=True)
+        assert process.wait() == 141
+    with process.output[2] as stderr:
+        stderr.seek(0)
+        assert stderr.read() == ""
 
 
 def test_processes_of_a_launcher_check_no_assertions(monkeypatch: pytest.MonkeyPatch) -> None:

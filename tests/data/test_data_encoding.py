@@ -218,7 +218,7 @@ def test_a_tag_stands_at_the_first_token_of_its_word(kind: str) -> None:
     check_positions(["e\u0301"], kind)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(words=st.lists(word | known_word, min_size=1, max_size=8), kind=st.sampled_from(KINDS))
 def test_a_tag_stands_at_the_first_token_of_any_word(words: list[str], kind: str) -> None:
     check_positions(words, kind)

@@ -74,7 +74,7 @@ PADDED = st.one_of(LINE, LINE.map(lambda text: f" {text}"), LINE.map(lambda text
 """Spaces at the ends of a cell belong to it."""
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(made=st.lists(st.tuples(PADDED, PADDED), min_size=1, max_size=5))
 def test_a_table_has_the_same_cells_in_every_format(
     made: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory

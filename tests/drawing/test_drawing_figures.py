@@ -168,7 +168,7 @@ def dots(png: bytes) -> tuple[int, int]:
     return width, height
 
 
-@pytest.mark.parametrize(("panels", "tokens", "across"), [(1, 3, 1), (1, 200, 1), (144, 24, 12)])
+@pytest.mark.parametrize(("panels", "tokens", "across"), [(1, 3, 1), (1, 200, 1), (24, 24, 12)])
 def test_pictures_of_any_size_stay_within_bounds(panels: int, tokens: int, across: int) -> None:
     words = [f" token{i}" for i in range(tokens)]
     values = np.tril(np.random.default_rng(0).dirichlet([0.2] * tokens, tokens))

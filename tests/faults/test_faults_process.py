@@ -207,6 +207,17 @@ PAIRS = (
 )
 
 
+OF_PAIRS = (*RUN, *PAIRS, tiny_model("encoder_decoder"), "generate.max_new_tokens=8")
+
+
+@pytest.fixture(scope="module")
+def whole_of_pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of pairs that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("whole_of_pairs") / "run"
+    assert minitf(*OF_PAIRS, "-d", folder).exit_code == 0
+    return folder
+
+
 @pytest.mark.parametrize(
     ("call", "ending"),
     [
@@ -218,8 +229,10 @@ PAIRS = (
         ),
     ],
 )
-def test_a_signal_while_held_out_pairs_are_translated_loses_nothing(call: int, ending: str, tmp_path: Path) -> None:
-    run, command = tmp_path / "run", (*RUN, *PAIRS, tiny_model("encoder_decoder"), "generate.max_new_tokens=8")
+def test_a_signal_while_held_out_pairs_are_translated_loses_nothing(
+    call: int, ending: str, tmp_path: Path, whole_of_pairs: Path
+) -> None:
+    run, command = tmp_path / "run", OF_PAIRS
     stopped = forked(
         tmp_path,
         *command,
@@ -229,11 +242,9 @@ def test_a_signal_while_held_out_pairs_are_translated_loses_nothing(call: int, e
     )
     assert (stopped.status, stopped.stderr.splitlines()[-1]) == (143, ending)
     assert minitf(*command, "-d", run).exit_code == 0
-    assert minitf(*command, "-d", tmp_path / "whole").exit_code == 0
-    assert promised(run) == promised(tmp_path / "whole")
+    assert promised(run) == promised(whole_of_pairs)
     measured = [
-        json.loads((folder / "run.json").read_text())["metrics"] | {"minutes": 0}
-        for folder in (run, tmp_path / "whole")
+        json.loads((folder / "run.json").read_text())["metrics"] | {"minutes": 0} for folder in (run, whole_of_pairs)
     ]
     assert measured[0] == measured[1]
     assert "val.bleu" in measured[0]
@@ -479,16 +490,17 @@ def test_training_goes_on_without_streams(
     assert promised(tmp_path / "run") == whole
 
 
-@pytest.mark.parametrize("whom", ["nobody", "full"])
 @pytest.mark.parametrize(
-    ("arguments", "code"),
+    ("arguments", "code", "whom"),
     [
-        pytest.param("--help", None, id="P11-help"),
-        pytest.param("--version", None, id="P11-version"),
-        pytest.param("recipe list", None, id="P11-text"),
-        pytest.param("recipe list --json", None, id="P11-envelope"),
-        pytest.param("rnus --json", 2, id="P11-usage"),
-        pytest.param("runs show x --json", 5, id="P11-refusal"),
+        pytest.param("--help", None, "nobody", id="P11-help"),
+        pytest.param("--version", None, "full", id="P11-version"),
+        pytest.param("recipe list", None, "nobody", id="P11-text"),
+        pytest.param("recipe list", None, "full", id="P11-text-full"),
+        pytest.param("recipe list --json", None, "nobody", id="P11-envelope"),
+        pytest.param("recipe list --json", None, "full", id="P11-envelope-full"),
+        pytest.param("rnus --json", 2, "full", id="P11-usage"),
+        pytest.param("runs show x --json", 5, "full", id="P11-refusal"),
     ],
 )
 def test_a_product_that_nobody_takes_ends_a_command_without_noise(
@@ -520,7 +532,7 @@ def test_neither_clock_nor_time_zone_nor_locale_decides_a_byte(
 
 def test_a_bare_environment_gives_the_same_bytes(tmp_path: Path, whole: dict[str, bytes]) -> None:
     """P13, P14: few files, no place for temporary ones, no home, the C locale, another hash seed; nohup, a session of
-    its own.
+    its own, a working directory that cannot be written, no stderr.
     """
     bare = {
         "PATH": os.environ["PATH"],
@@ -548,9 +560,12 @@ def test_a_bare_environment_gives_the_same_bytes(tmp_path: Path, whole: dict[str
             "mini_tf",
         ]
     )
-    done = own_process(f"ulimit -n 64; {line} {shlex.join(RUN)} -d run", tmp_path)
-    assert done.returncode == 0, done.stderr
+    here = tmp_path / "here"
+    here.mkdir(mode=0o555)
+    done = own_process(f"ulimit -n 64; {line} {shlex.join(RUN)} -d ../run 2>&-", here)
+    assert (done.returncode, done.stdout) == (0, f"{here}/../run\n")
     assert promised(tmp_path / "run") == whole
+    assert list(here.iterdir()) == []
 
 
 @pytest.mark.parametrize(

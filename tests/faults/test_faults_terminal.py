@@ -258,10 +258,10 @@ def test_h2_a_run_whose_folder_and_record_hold_escape_codes_is_listed_safely(run
 
 def test_h4_any_locale_gets_utf_8_and_no_escape_codes() -> None:
     settings = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}
-    line = [sys.executable, "-m", "mini_tf", "recipe", "show", "quickstart", "data.train=日本 é.txt"]
+    line = [sys.executable, "-m", "mini_tf", "pretrain", "日本 é"]
     done = subprocess.run(line, env={**os.environ, **settings}, capture_output=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    assert "日本 é.txt" in done.stdout.decode()
+    assert done.returncode == 2, done.stderr
+    assert "日本 é" in done.stderr.decode()
     assert b"\x1b" not in done.stdout + done.stderr
 
 

@@ -146,7 +146,11 @@ def test_fine_tuning_twice_works_by_recipes_alone(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("kind", TASKS)
 def test_the_resolved_recipe_reproduces_the_run(kind: str, begun: Path, tmp_path: Path) -> None:
-    for number, more in enumerate(((), (LORA.format("false"),), (LORA.format("true"), "optimizer.layer_decay=0.8"))):
+    changes = {
+        "encoder": [(), (LORA.format("false"),)],
+        "decoder": [(LORA.format("true"), "optimizer.layer_decay=0.8")],
+    }
+    for number, more in enumerate(changes[kind]):
         first, again = tmp_path / f"first{number}", tmp_path / f"again{number}"
         finetune(*task(begun, kind, *more), "-d", first)
         finetune("-d", again, recipe=first / "resolved.yaml")

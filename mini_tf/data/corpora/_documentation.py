@@ -116,7 +116,7 @@ def _is_prose(line: str, technical: bool) -> bool:
 
 def letter_ratio(line: str) -> float:
     """Letters per character; blanks, commas and apostrophes count as letters."""
-    return sum(c.isalpha() or c in " ,'" for c in line) / len(line)
+    return (sum(map(str.isalpha, line)) + sum(map(line.count, " ,'"))) / len(line)
 
 
 def _is_ragged(lines: list[str]) -> bool:

@@ -31,11 +31,12 @@ def fitting_micro_batch(
 ) -> tuple[int, str]:
     """The micro-batch size for `auto`, and the reason. feed: with a micro-batch size of 1."""
     # With train.batch_tokens steps differ; the first may have few or short rows.
-    steps = [feed.micro_batches(step) for step in range(_SAMPLED_STEPS)]
+    first = replace(feed, own=lambda n_rows: range(1))
+    steps = [(first.micro_batches(step)[0], feed.n_micro_of(step)) for step in range(_SAMPLED_STEPS)]
     free = free_share(setup.device, group or ProcessGroup())
-    rows = max(steps, key=lambda step: len(step) * step[0].inputs.ids.shape[1])
-    row = rows[0].to(setup.device)
-    row_bytes = saved_bytes(lambda: task(row, None), setup, task) * len(rows) // feed.plan.batch_size
+    row, n_rows = max(steps, key=lambda step: step[1] * step[0].inputs.ids.shape[1])
+    row = row.to(setup.device)
+    row_bytes = saved_bytes(lambda: task(row, None), setup, task) * n_rows // feed.plan.batch_size
     size = largest_micro_batch(feed.plan.batch_size, row_bytes, free, feed.plan.even)
     return size, f"activations of {size} rows take {size * row_bytes / 2**20:.0f} MiB; {free / 2**20:.0f} MiB are free"
 
