@@ -25,6 +25,7 @@ PAGES = [
     ),
     *sorted(file.relative_to(ROOT).as_posix() for file in ROOT.glob("mini_tf/papers/**/README.md")),
 ]
+WITHOUT_COMMANDS = ["recipes/features.md", *(f"{folder}/README.md" for folder in ("mini_tf", "tests", "data"))]
 INSTALL = ("first command", "test command")
 """Blocks that .ci/run and a new machine run."""
 _BLOCK = re.compile(r"(?:<!-- ([^\n]*) -->\n)?```sh\n(.*?)```", re.DOTALL)
