@@ -123,8 +123,10 @@ def beginning(line: str) -> str:
 
 
 ALL_PICTURES = [(page, name) for page in pages.PAGES for name in pages.pictures(page)]
-OF_RUNS = {"quickstart-loss", "confusion-people", "calibration-opinions", "long-text", "word-bat-minilm"}
-"""Pictures of what files of a run or of a benchmark, `evaluate --json`, or a model that is not here hold as numbers."""
+OF_RUNS = {"quickstart-loss", "confusion-people", "calibration-opinions", "long-text", "word-bat-minilm", "film"}
+"""Pictures of a page, or of what files of a run or of a benchmark, `evaluate --json`, or a model that is not here hold
+as numbers.
+"""
 
 
 def test_pictures_are_there() -> None:

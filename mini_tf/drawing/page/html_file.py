@@ -20,6 +20,7 @@ import numpy as np
 from mini_tf.drawing.labels import caption, label
 from mini_tf.drawing.page.scenes import Page, PageMap, PageTable
 from mini_tf.drawing.panel import Curves
+from mini_tf.drawing.terminal import cell_text
 from mini_tf.system.errors import UsageFault
 
 FOLDER = Path(__file__).parent
@@ -76,7 +77,7 @@ def _plain_lines(page: Page) -> Iterator[str]:
         yield from (caption(text) for text in scene.at.values())
         yield from (caption(f"{one.panel.title or one.name}: {one.summary}") for one in scene.maps)
     for table in (*page.tables, *(table for scene in page.scenes for table in scene.tables)):
-        yield from (caption(" | ".join(row)) for row in (table.headers, *table.rows))
+        yield from (" | ".join(_cells(row)) for row in (table.headers, *table.rows))
 
 
 def contents(page: Page, bits: int) -> dict[str, Any]:
@@ -145,8 +146,8 @@ def _table(table: PageTable) -> dict[str, Any]:
     return {"title": caption(title), "headers": _cells(headers), "rows": [_cells(row) for row in rows]}
 
 
-def _cells(texts: Sequence[str]) -> list[str]:
-    return [caption(text) for text in texts]
+def _cells(cells: Sequence[str | float | None]) -> list[str]:
+    return [caption(cell_text(cell)) for cell in cells]
 
 
 def _curves(curves: Curves) -> dict[str, Any]:

@@ -287,14 +287,14 @@ function showTables() {
   const curves = contents.curves.map((curve) => {
     const label = `${curve.title}: ${curve.lines.map((one) => one.name).join(", ")}`;
     const canvas = make("canvas", { aria: { role: "img", label } });
-    const [width, height] = [Math.min(640, document.body.clientWidth - 40), 250 + 16 * curve.lines.length];
+    const [width, height] = [Math.min(600, document.body.clientWidth - 40), 250 + 16 * curve.lines.length];
     const mark = Number(scenes[state.scene].at[contents.slider]);
     drawCurves(new CanvasPen(canvas, width, height), curve, width, height, mark);
     return make("figure", {}, make("h3", {}, curve.title), canvas);
   });
   const open = openScenes().map((scene) => {
     const title = state.beside >= 0 && scene.tables.length ? [make("h3", {}, sceneName(scene))] : [];
-    return make("div", {}, ...title, ...scene.tables.map(tableOf));
+    return make("div", {}, ...title, make("div", { className: "figures" }, ...scene.tables.map(tableOf)));
   });
   const parts = [curves, open].map((nodes) => make("div", { className: "figures" }, ...nodes));
   byId("tables").replaceChildren(...parts, ...contents.tables.map(tableOf));

@@ -23,6 +23,6 @@ def _tables(pictures: Iterable[partial[Any]]) -> Iterator[PageTable]:
     for picture in pictures:
         if picture.func is terminal.table:
             headers, rows = picture.args
-            yield PageTable("", headers, [[terminal.cell_text(cell) for cell in row] for row in rows])
+            yield PageTable("", headers, rows)
         elif picture.func in (terminal.sentence, terminal.line) and picture.args[0]:
             yield PageTable("", (), [picture.args])

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import nan
 from typing import NamedTuple
 
 from mini_tf.drawing.panel import Curves, Panel, Scale
@@ -9,12 +10,15 @@ from mini_tf.drawing.panel import Curves, Panel, Scale
 REMEDIES = "give fewer texts, or shorter ones, or write -o FILE.json"
 
 
+Cell = str | float | None
+
+
 class PageTable(NamedTuple):
-    """A table; without headers, paragraphs: one cell a row."""
+    """A table, as `drawing.terminal.table` shows it; without headers, paragraphs: one cell a row."""
 
     title: str
     headers: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[Cell]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,3 +67,14 @@ class Page:
     slider: str = ""
     opens: str = ""
     remedies: str = field(default=REMEDIES)
+
+
+Points = Mapping[float, float]
+"""y by x."""
+
+
+def curves_of(title: str, x_label: str, points: Mapping[str, Points]) -> Curves:
+    """Lines that have points of their own; without those that have none."""
+    x = sorted({at for line in points.values() for at in line})
+    lines = {name: [line.get(at, nan) for at in x] for name, line in points.items() if line}
+    return Curves(title, x, x_label, title, lines)
