@@ -61,13 +61,13 @@ def encoded(
     return encode_data(data, used, objective_for(dataset), labels, say, say)
 
 
-WHOLE, ROWS = CorpusSettings.corpus, 8
+WHOLE, ROWS = CorpusSettings.corpus, 24
 
 
 def short_corpus(corpus: CorpusSettings, folder: Path) -> Path:
-    """One row in eight of a built-in corpus, in place of the whole, which takes most of the time of a command."""
+    """One row in 24 of a built-in corpus, in place of the whole, which takes most of the time of a command."""
     whole = WHOLE(corpus, folder)
-    short = folder / f"short-{whole.name}"
+    short = folder / f"short-{ROWS}-{whole.name}"
     if not short.exists():
         write_atomically(short, "".join(whole.read_text().splitlines(keepends=True)[::ROWS]))
     return short

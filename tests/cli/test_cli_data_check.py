@@ -212,7 +212,7 @@ def test_what_does_not_fit_into_a_row_is_counted_as_longer(dataset: str, folder:
 
 @pytest.mark.parametrize("recipe", ["quickstart", "transformer-nano", "instruct-nano"])
 def test_built_in_data_have_no_faults(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one row in eight."""
+    """Of one row in 24."""
     monkeypatch.setattr(CorpusSettings, "corpus", short_corpus)
     done = check(recipe=recipe)
     assert done.exit_code == 0, done.stderr

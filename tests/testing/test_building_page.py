@@ -3,6 +3,7 @@ contract.
 """
 
 import importlib
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for name, text in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
+    # What `inspect` remembers of the package of the same name that test_entry_points.py installs.
+    inspect._filesbymodname.pop("my_kinds", None)  # type: ignore[attr-defined]
     with kinds_in(folder):
         yield folder
 
