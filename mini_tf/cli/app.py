@@ -22,9 +22,8 @@ from mini_tf.cli import (
     recipe,
     runs,
     tokenizer,
-    usage_hints,
 )
-from mini_tf.cli.generate import generate
+from mini_tf.cli.generate import chat, generate
 from mini_tf.cli.inspect.view_command import PACKAGE as VIEWS
 from mini_tf.cli.inspect.view_command import ViewCommand
 from mini_tf.cli.terminal.console import Console, refuse
@@ -32,6 +31,7 @@ from mini_tf.cli.terminal.help import HelpGroup, add, add_group
 from mini_tf.cli.terminal.options import CommandLineError
 from mini_tf.cli.terminal.repeated_options import refuse_repeated
 from mini_tf.cli.terminal.streams import silence
+from mini_tf.cli.usage import hints
 from mini_tf.recipe.kind_folders import FoundKind, own_folders
 from mini_tf.system.cache import redirect_library_caches
 from mini_tf.system.errors import RecipeFault, StorageFault
@@ -62,6 +62,7 @@ ORDER = (
         "convert",
         "import",
         "generate",
+        "chat",
         "predict",
         "evaluate",
         "export",
@@ -97,6 +98,7 @@ app = typer.Typer(
 add(app, "pretrain", pretrain.pretrain, TRAIN)
 add(app, "finetune", finetune.finetune, TRAIN)
 add(app, "generate", generate, USE)
+add(app, "chat", chat, USE)
 add(app, "convert", convert.convert, TRAIN)
 add(app, "import", import_export.import_, TRAIN)
 add(app, "export", import_export.export, USE)
@@ -146,7 +148,7 @@ def main(arguments: list[str] | None = None) -> None:
         _check_working_folder()
         exit_code = _program()(args=arguments, prog_name="minitf", standalone_mode=False)
     except CommandLineError as error:
-        exit_code = usage_hints.explain(error, arguments)
+        exit_code = hints.explain(error, arguments)
     except BrokenPipeError:
         silence(sys.stdout)
         exit_code = 141

@@ -12,6 +12,7 @@ import typer
 from mini_tf.cli.terminal.completion import recipe_arguments
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT, check, write_all
+from mini_tf.cli.terminal.loading import at_terminal
 from mini_tf.cli.terminal.options import RUNTIME_DEVICE
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.numbers import doubled, duration, in_bytes, short
@@ -93,7 +94,8 @@ def cost(
         raise UsageFault("--output needs --lengths", hint="--json prints the estimate for programs")
     files = check(output, [".png", ".svg", ".json"], force)
     rows = None if lengths is None else doubled("--lengths", lengths, MAX_LENGTH)
-    resolved = [resolve(recipe, overrides) for recipe in recipes or [reading.DEFAULT_RECIPE]]
+    with at_terminal("loading PyTorch and the recipes"):
+        resolved = [resolve(recipe, overrides) for recipe in recipes or [reading.DEFAULT_RECIPE]]
     if rows is not None:
         return _print_lengths(console, [(one.name, one.recipe) for one in resolved], rows, files)
 

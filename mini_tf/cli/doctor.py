@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.loading import at_terminal
 from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ def doctor(
         )
     if nproc > 1:
         return _prove_processes(console, nproc)
-    facts = {**_software(), "added kinds": _added(), **_devices(), **_gpus(), "compile": _compile(compile_), **_space()}
+    with at_terminal("trying what works here"):
+        facts = {**_software(), "added kinds": _added(), **_devices(), **_gpus()}
+        facts |= {"compile": _compile(compile_), **_space()}
     failing = [key for key, fact in facts.items() if str(fact).startswith("does not work")]
     failing += [key for key in ("cache", "outputs") if "not writable" in facts[key]]
     problems = [*(f"{key}: {facts[key]}" for key in failing), *_unusable()]

@@ -13,6 +13,7 @@ from mini_tf.cli.minimal_pairs import evaluate_pairs
 from mini_tf.cli.terminal.class_options import THRESHOLD, class_options
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE
+from mini_tf.cli.terminal.loading import open_models
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, INPUT_OUTPUT, NPROC, RUN, STEP
 from mini_tf.cli.terminal.processes import group_of, launched, leave_to_rank_0
 from mini_tf.recipe.metrics import Gate, failures
@@ -94,10 +95,9 @@ def evaluate(
     if (exit_code := launched(console, nproc)) is not None:
         return exit_code
 
+    trained = open_models(run, step, device, average)
     from mini_tf.pipelines import pipeline_of
-    from mini_tf.trained.ensembles import open_ensemble
 
-    trained = open_ensemble(run, step, device, average)
     _set_memory(trained, memory)
     if pairs:
         return evaluate_pairs(console, trained, pairs, score, bounds)

@@ -11,6 +11,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         'minitf generate last "The file is" --temperature 0.7',
         "minitf generate last -i prompts.txt --greedy --json",
     ),
+    "chat": ("minitf chat last", "minitf chat last --temperature 0.7 --max-new-tokens 60"),
     "predict": ('minitf predict last "a warm story"', "minitf predict last -i reviews.csv > labels.jsonl"),
     "evaluate": (
         "minitf evaluate last",
@@ -43,6 +44,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "tokenizer stats": ('minitf tokenizer stats last "The file is closed."',),
     "runs list": ("minitf runs list",),
     "runs show": ("minitf runs show last",),
+    "runs rm": ("minitf runs rm first second", "minitf runs rm last --yes"),
     "runs compare": (
         "minitf runs compare first second -o losses.png",
         "minitf runs compare first second --at flops --reach val.loss",

@@ -1,5 +1,7 @@
 """`minitf finetune`: train a model on a task."""
 
+import shlex
+from pathlib import Path
 from typing import Annotated, Any, NoReturn, cast
 
 import typer
@@ -7,6 +9,8 @@ import typer
 from mini_tf.cli.pretrain import training_command
 from mini_tf.cli.terminal.completion import recipe_arguments
 from mini_tf.cli.terminal.options import RECIPE_HELP
+from mini_tf.recipe.values import one_line
+from mini_tf.system.errors import UsageFault
 
 TASK_RECIPE = Annotated[
     list[str] | None,
@@ -14,28 +18,45 @@ TASK_RECIPE = Annotated[
 ]
 
 
-def _refuse_without_recipe(overrides: list[str]) -> NoReturn:
-    """UsageFault with the command to give instead, where the data is a table."""
-    import shlex
-    from pathlib import Path
-
+def _check_arguments(recipe: str | None, overrides: list[str]) -> None:
+    """UsageFault with the command to give instead, where there is no recipe, or a run whose weights are not used."""
     from mini_tf.recipe.arguments import data_overrides
-    from mini_tf.recipe.data import FORMATS
-    from mini_tf.system.errors import UsageFault
+    from mini_tf.run.finding import is_run
+    from mini_tf.run.identity import run_of
 
-    if data := data_overrides(overrides):
-        formats = {FORMATS.get(Path(name).suffix.lower(), "txt") for name in data}
-        if "txt" in formats:
-            raise UsageFault(
-                "no recipe given; a task needs labeled data",
-                hint="use a table with a text and a label in each row (csv, tsv, jsonl)",
-            )
-        recipe = "wnut17-nano" if formats <= {"conll", "conllu"} else "sst2-nano"
-        ways = f"use `minitf finetune {shlex.join([recipe, *overrides])}`; for other tasks: {', '.join(task_recipes())}"
-        raise UsageFault("no recipe given", hint=ways)
-    raise UsageFault(
-        "no recipe given", hint=f"use a recipe file, or a shipped recipe for a task: {', '.join(task_recipes())}"
-    )
+    data, given = data_overrides(overrides), {override.partition("=")[0] for override in overrides}
+    if recipe is None:
+        _refuse_without_recipe(overrides, data)
+    if data and "model.init_from" not in given and is_run(Path(run_of(recipe) or "")):
+        other = shlex.join([_task_of(data) or recipe, *overrides, f"model.init_from={recipe}"])
+        raise UsageFault(
+            f"{one_line(recipe)} is a run, whose recipe would train from scratch on these data",
+            hint=f"`minitf finetune {other}` starts from its weights",
+        )
+
+
+def _refuse_without_recipe(overrides: list[str], data: list[str]) -> NoReturn:
+    if not data:
+        raise UsageFault(
+            "no recipe given", hint=f"use a recipe file, or a shipped recipe for a task: {', '.join(task_recipes())}"
+        )
+    if (recipe := _task_of(data)) is None:
+        raise UsageFault(
+            "no recipe given; a task needs labeled data",
+            hint="use a table with a text and a label in each row (csv, tsv, jsonl)",
+        )
+    ways = f"use `minitf finetune {shlex.join([recipe, *overrides])}`; for other tasks: {', '.join(task_recipes())}"
+    raise UsageFault("no recipe given", hint=ways)
+
+
+def _task_of(data: list[str]) -> str | None:
+    """The shipped recipe that such tables are probably for; None if one is a text."""
+    from mini_tf.recipe.data import FORMATS
+
+    formats = {FORMATS.get(Path(name).suffix.lower(), "txt") for name in data}
+    if "txt" in formats:
+        return None
+    return "wnut17-nano" if formats <= {"conll", "conllu"} else "sst2-nano"
 
 
 def task_recipes() -> list[str]:
@@ -68,5 +89,5 @@ finetune = training_command(
     command continues an interrupted run.
     """,
     TASK_RECIPE,
-    _refuse_without_recipe,
+    _check_arguments,
 )

@@ -7,6 +7,7 @@ import typer
 
 from mini_tf.cli.pretrain import FRESH, NAME
 from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.loading import at_terminal, check_run, loading_torch
 from mini_tf.cli.terminal.options import INPUT_OUTPUT, RUN, STEP
 from mini_tf.recipe.kinds import listing
 from mini_tf.system.errors import UsageFault
@@ -39,6 +40,8 @@ TOKENIZER = typer.Option(
     rich_help_panel=INPUT_OUTPUT,
 )
 
+FILE_SUFFIXES = (".onnx", ".gguf", ".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".h5", ".zip")
+"""Of names that are meant as files of other tools."""
 BASE = typer.Option(
     "--base",
     metavar="DIR",
@@ -67,14 +70,15 @@ def import_(
     All commands then work on the run. Pickle files and code are never read. The largest difference of the outputs on 16
     sequences is in parity.json; above 1e-4 of the largest output the exit code is 5.
     """
-    from mini_tf.hf.importing import import_model
-    from mini_tf.run.location import RunLocation
+    folder, base_folder = local_folder(source), local_folder(base) if base else None
+    with loading_torch():
+        from mini_tf.hf.importing import import_model
+        from mini_tf.run.location import RunLocation
 
     location = RunLocation(out_dir, name, fresh)
     location.check()
-    imported = import_model(
-        local_folder(source), location, console.say, console.warn, tokenizer, local_folder(base) if base else None
-    )
+    with at_terminal("reading the model and comparing its outputs"):
+        imported = import_model(folder, location, console.say, console.warn, tokenizer, base_folder)
     console.say(f"{imported.parameters:,} parameters")
     _say_proof(console, imported.parity)
     difference = {"largest_difference": imported.parity.largest_difference}
@@ -98,12 +102,20 @@ def export(
     sequences. Above 1e-4 of the largest output the exit code is 5. A model that no family has is refused, with all
     reasons.
     """
-    from mini_tf.hf.exporting import PEFT, PLAIN, export_model
+    if output.suffix.lower() in FILE_SUFFIXES:
+        raise UsageFault(
+            f"--output {output}: a folder is written, not a file; its weights are in model.safetensors",
+            hint=f"-o {output.with_suffix('')}",
+        )
+    check_run(run, step)
+    with loading_torch():
+        from mini_tf.hf.exporting import PEFT, PLAIN, export_model
 
     choices = [*listing("hf.families"), PEFT, PLAIN]
     if to is not None and to not in choices:
         raise UsageFault(f"--to {to!r}: must be one of {', '.join(choices)}")
-    exported = export_model(run, output, to, step, license)
+    with at_terminal("writing the model and comparing its outputs"):
+        exported = export_model(run, output, to, step, license)
     if exported.parity is not None:
         _say_proof(console, exported.parity)
     parity = exported.parity

@@ -12,9 +12,11 @@ import typer
 from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.generate.prompting import default_lookahead
 from mini_tf.cli.terminal.class_options import THRESHOLD, TOP, class_options
-from mini_tf.cli.terminal.console import Console, command, to_json
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.loading import open_models
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, INPUT_OUTPUT, NPROC, PREDICTED_GATES, RUN, STEP
 from mini_tf.cli.terminal.processes import group_of, in_order, launched, refuse_stdin, several
+from mini_tf.cli.terminal.streams import to_json
 from mini_tf.recipe.metrics import Gate, failures
 from mini_tf.recipe.text_input import one_source, read_lines, refuse_non_utf8
 from mini_tf.system.errors import DataFault, GateMissed, UsageFault, batches_of
@@ -69,11 +71,10 @@ def predict(
     if (exit_code := launched(console, nproc)) is not None:
         return exit_code
 
+    trained = open_models(run, step, device, average)
     from mini_tf.pipelines import pipeline_of
-    from mini_tf.trained.ensembles import open_ensemble
     from mini_tf.trained.evaluating import decision_notes, other_data
 
-    trained = open_ensemble(run, step, device, average)
     settings = trained.recipe.objective.pipeline()
     if settings is None or settings.COMMAND != "predict":
         hint = f"use `minitf generate {trained.folder.name}`" if settings is not None else None

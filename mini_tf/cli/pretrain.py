@@ -34,10 +34,13 @@ EXPECT = typer.Option("--expect", help="Check the shipped recipe's own `expect` 
 
 
 def training_command(
-    name: str, summary: str, recipe: Any = RECIPE, without_recipe: Callable[[list[str]], None] = lambda overrides: None
+    name: str,
+    summary: str,
+    recipe: Any = RECIPE,
+    check_arguments: Callable[[str | None, list[str]], None] = lambda recipe, overrides: None,
 ) -> Callable[..., None]:
-    """A training command for Typer. recipe: its argument; without_recipe: called where no recipe is given, may raise
-    UsageFault.
+    """A training command for Typer. recipe: its argument. check_arguments: called with the recipe, if one is given, and
+    the overrides; may raise UsageFault.
     """
 
     def body(
@@ -59,15 +62,11 @@ def training_command(
         exit_code = None if dry_run or print_config else launched(console, nproc)
         if exit_code is not None:
             return exit_code
+        if out_dir is None and name is None and not fresh:
+            out_dir = _run_itself(arguments or [])
+        folder = out_dir if name is None else (out_dir or Path("outputs")) / name
         with show_progress("loading PyTorch and the recipe"):
-            if out_dir is None and name is None and not fresh:
-                out_dir = _run_itself(arguments or [])
-            resolved = _resolve(
-                arguments or [],
-                device,
-                without_recipe,
-                out_dir if name is None else (out_dir or Path("outputs")) / name,
-            )
+            resolved = _resolve(arguments or [], device, check_arguments, folder)
         bounds = _gates(resolved, gates or [], expect)
         if print_config:
             from mini_tf.recipe.reading import dump
@@ -106,15 +105,17 @@ def _command_warning(command: str, resolved: "Resolved") -> str | None:
 
 
 def _resolve(
-    arguments: list[str], device: str | None, without_recipe: Callable[[list[str]], None], folder: Path | None
+    arguments: list[str],
+    device: str | None,
+    check_arguments: Callable[[str | None, list[str]], None],
+    folder: Path | None,
 ) -> "Resolved":
     """The recipe with overrides. folder: the run folder that may be continued, where it is named."""
     from mini_tf.recipe.arguments import split_arguments
     from mini_tf.run.identity import resolve
 
     recipe, overrides = split_arguments(arguments)
-    if recipe is None:
-        without_recipe(overrides)
+    check_arguments(recipe, overrides)
     return resolve(recipe, overrides if device is None else [*overrides, f"runtime.device={device}"], folder)
 
 

@@ -9,6 +9,7 @@ import typer
 from mini_tf.cli.terminal import completion
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.help import add, group
+from mini_tf.cli.terminal.loading import at_terminal, resolve_arguments
 from mini_tf.cli.terminal.options import RECIPE
 
 if TYPE_CHECKING:
@@ -49,11 +50,9 @@ def show(
     ] = None,
 ) -> None:
     """Print the complete recipe with all defaults, or with --why where one value was set."""
-    from mini_tf.recipe.arguments import split_arguments
     from mini_tf.recipe.reading import dump
-    from mini_tf.run.identity import resolve
 
-    resolved = resolve(*split_arguments(arguments or []))
+    resolved = resolve_arguments(arguments)
     if why is None:
         plain = resolved.recipe.model_dump(mode="json")
         console.output(dump(resolved.recipe).rstrip("\n"), result={"recipe": plain, "sources": resolved.sources})
@@ -71,10 +70,8 @@ def show(
 @command
 def check(console: Console, arguments: RECIPE = None) -> None:
     """Print all faults of a recipe, one per line; exit code 3 if there are any."""
-    from mini_tf.recipe.arguments import split_arguments
-    from mini_tf.run.identity import resolve
 
-    resolved = resolve(*split_arguments(arguments or []))
+    resolved = resolve_arguments(arguments)
     _check_expectations(resolved)
     console.output(f"{resolved.name}: no faults", result={"name": resolved.name, "path": str(resolved.path)})
 
@@ -108,7 +105,8 @@ def schema(console: Console) -> None:
     """Print the JSON Schema of recipes, for completion and checks in editors."""
     from mini_tf.recipe.keys import json_schema
 
-    made = json_schema()
+    with at_terminal("reading all kinds"):
+        made = json_schema()
     console.output(json.dumps(made, indent=2), result=made)
 
 
@@ -118,15 +116,19 @@ def keys(
     section: Annotated[
         str | None,
         typer.Argument(
-            metavar="[SECTION]", help="A section, such as model.attention.", autocompletion=completion.sections
+            metavar="[SECTION]",
+            help="A section, such as model.attention, or a key.",
+            autocompletion=completion.sections,
         ),
     ] = None,
 ) -> None:
     """List all keys with type, range, default and meaning."""
     from mini_tf.recipe.keys import keys
 
-    known = keys()
+    with at_terminal("reading all kinds"):
+        known = keys()
     chosen = [key for key in known if section is None or key.name == section or key.name.startswith(f"{section}.")]
+    chosen = chosen or [key for key in known if key.name.rpartition(".")[2] == section]
     if not chosen:
         raise _no_such("section", str(section), sorted({key.name.rpartition(".")[0] or key.name for key in known}))
     console.output(

@@ -10,6 +10,7 @@ import typer
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, check, write
 from mini_tf.cli.terminal.help import add, group
+from mini_tf.cli.terminal.loading import resolve_arguments
 from mini_tf.cli.terminal.options import INPUT_OUTPUT, RECIPE
 from mini_tf.cli.terminal.tokenizer_source import SOURCE, open_tokenizer
 from mini_tf.recipe.text_input import one_source, read_lines, refuse_non_utf8
@@ -34,12 +35,11 @@ def train(
     force: FORCE = False,
 ) -> None:
     """Train the tokenizer of a recipe on its training data; Hugging Face's tokenizers library reads the file."""
-    from mini_tf.data.raw import RawData
-    from mini_tf.recipe.arguments import split_arguments
-    from mini_tf.run.identity import resolve
 
     check([output], [".json"], force)
-    recipe = resolve(*split_arguments(arguments or [])).recipe
+    recipe = resolve_arguments(arguments).recipe
+    from mini_tf.data.raw import RawData
+
     if recipe.tokenizer.path is not None:
         raise RecipeFault(
             f"tokenizer.path: {recipe.tokenizer.path} is already trained", hint="tokenizer.path=null trains a new one"

@@ -19,6 +19,8 @@ from mini_tf.system.errors import UsageFault
 
 MODEL, INPUT_OUTPUT, HEADS = "Model", "Input and output", "Layers and heads"
 """Panels of --help."""
+COMMON, RESEARCH = "Common views", "Research views"
+"""Panels of `minitf inspect --help`, in its order."""
 
 Picture = Callable[..., Any]
 """A function of `drawing.terminal` with its arguments bound, except `colored` and `width`."""
@@ -77,6 +79,10 @@ class ViewSettings(Kind):
     """Command lines that --help shows."""
     FILES: ClassVar[tuple[str, ...]] = (".json", ".html")
     """Suffixes of files that -o writes; without any the command has no -o."""
+    PANEL: ClassVar[str] = RESEARCH
+    """The panel of `minitf inspect --help` that lists it."""
+    ALIASES: ClassVar[tuple[str, ...]] = ()
+    """Other words for it, which the command line answers with its name."""
     METRICS: ClassVar[tuple[str, ...]] = ()
     """Metrics that --assert can bound; without any the command has no --assert."""
 

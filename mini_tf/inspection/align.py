@@ -11,7 +11,7 @@ import numpy as np
 from mini_tf.data.examples import Pair
 from mini_tf.drawing.panel import Marks, Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map, sentence, table
-from mini_tf.inspection import INPUT_OUTPUT, PairViewSettings, Picture, View, ViewOutput, option
+from mini_tf.inspection import COMMON, INPUT_OUTPUT, PairViewSettings, Picture, View, ViewOutput, option
 from mini_tf.inspection._alignments import (
     AlignmentPoint,
     GoldAlignment,
@@ -49,6 +49,8 @@ class Settings(PairViewSettings):
     numbers (.json) or alignments (.pharaoh).
     """
 
+    PANEL = COMMON
+    ALIASES = ("alignment", "alignments", "cross", "cross-attention")
     EXAMPLES = ("minitf inspect align toy", "minitf inspect align toy -o alignments.png")
     FILES = (".png", ".svg", ".html", ".json", ".pharaoh")
     METRICS = ("aer", "diagonal", "sharpness")

@@ -229,6 +229,7 @@ class Settings(LabelledViewSettings):
     controls: random weights and answers of other documents. For models that predict the next or a masked token.
     """
 
+    ALIASES = ("recall",)
     EXAMPLES = ("minitf inspect answers last --data corridor --limit 200",)
 
     def view(self, trained: Trained, output: ViewOutput) -> View:

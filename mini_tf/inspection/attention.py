@@ -4,7 +4,17 @@ from collections.abc import Sequence
 from functools import partial
 
 from mini_tf.drawing.page.html_file import page_file
-from mini_tf.inspection import HEADS, INPUT_OUTPUT, MODEL, HeadOptions, TextViewSettings, View, ViewOutput, option
+from mini_tf.inspection import (
+    COMMON,
+    HEADS,
+    INPUT_OUTPUT,
+    MODEL,
+    HeadOptions,
+    TextViewSettings,
+    View,
+    ViewOutput,
+    option,
+)
 from mini_tf.inspection._attention_files import attention_page, pack, to_json
 from mini_tf.inspection._attention_maps import AttentionRequest, Sample, analyze_checkpoints, analyze_texts
 from mini_tf.inspection._attention_pictures import pictures, pictures_of_steps, plot
@@ -27,6 +37,18 @@ class Settings(HeadOptions, TextViewSettings):
     Encoder-decoder: TEXT is the source; --query is a word of the target, or of the source with --kind encoder.self.
     """
 
+    PANEL = COMMON
+    ALIASES = (
+        "attn",
+        "attention-weights",
+        "head",
+        "heads",
+        "head-view",
+        "model-view",
+        "neuron-view",
+        "maps",
+        "heatmap",
+    )
     EXAMPLES = (
         'minitf inspect-attention last "The file is closed." -o heads.png',
         'minitf inspect-attention last "The file is closed." --layer 0 --describe',

@@ -56,6 +56,7 @@ class Settings(PairViewSettings):
     n-grams that occur earlier in the text. Facts, on the corpus world-facts: how many are said, said twice, invented.
     """
 
+    ALIASES = ("repetition", "repetitions")
     EXAMPLES = ("minitf inspect coverage summaries", 'minitf inspect coverage summaries "a long text" -o coverage.png')
     FILES = (".png", ".svg", ".html", ".json")
 

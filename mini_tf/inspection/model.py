@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from mini_tf.drawing.terminal import line, sentence, table
-from mini_tf.inspection import ModelViewSettings, Picture, View, ViewOutput
+from mini_tf.inspection import COMMON, ModelViewSettings, Picture, View, ViewOutput
 from mini_tf.inspection._modules import (
     ForwardFlops,
     MemoryUse,
@@ -23,6 +23,8 @@ from mini_tf.trained.opening import Trained
 class Settings(ModelViewSettings):
     """Show parameters by module, FLOPs per token or pair, and memory."""
 
+    PANEL = COMMON
+    ALIASES = ("architecture", "layers", "parameters", "params", "shapes", "size", "summary", "weights")
     EXAMPLES = ("minitf inspect model last",)
     FILES = ()
 

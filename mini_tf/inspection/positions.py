@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mini_tf.drawing.panel import Curves, Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import curves, heat_map, sentence
-from mini_tf.inspection import ModelViewSettings, Picture, StackOption, View, ViewOutput, option
+from mini_tf.inspection import COMMON, ModelViewSettings, Picture, StackOption, View, ViewOutput, option
 from mini_tf.inspection._checkpoints import kept_steps, run_and_step
 from mini_tf.inspection._heads import select_stack, stack_name
 from mini_tf.inspection._modules import EncodingOf, PositionAnalysis, PositionVectors, analyze_positions, encoding_of
@@ -69,6 +69,8 @@ class Settings(StackOption, ModelViewSettings):
     Reports rows of a learned table that were never trained.
     """
 
+    PANEL = COMMON
+    ALIASES = ("position", "positional", "position-embeddings", "rope")
     EXAMPLES = ("minitf inspect positions last -o positions.png",)
     FILES = (".png", ".svg", ".html", ".json")
 

@@ -111,6 +111,7 @@ class Settings(LabelledViewSettings):
     weights and shuffled senses. Encoder-decoder: the encoder is used.
     """
 
+    ALIASES = ("homonyms", "probe")
     EXAMPLES = ("minitf inspect senses last --data world",)
 
     def view(self, trained: Trained, output: ViewOutput) -> View:

@@ -31,6 +31,7 @@ class Settings(TextViewSettings):
     Encoder-decoder: for each text and its own translation.
     """
 
+    ALIASES = ("entropy", "saturation")
     EXAMPLES = ('minitf inspect softmax last "The file is closed."',)
 
     def view(self, trained: Trained, output: ViewOutput) -> View:

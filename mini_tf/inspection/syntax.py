@@ -182,6 +182,7 @@ class Settings(LabelledViewSettings):
     controls: random weights and shuffled labels. Encoder-decoder: the encoder is used.
     """
 
+    ALIASES = ("dependencies", "grammar")
     EXAMPLES = ("minitf inspect syntax last --data world",)
 
     limit: int = option(50, "--limit", metavar="N", panel=INPUT_OUTPUT, ge=2)

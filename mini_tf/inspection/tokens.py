@@ -9,7 +9,7 @@ from mini_tf.data.prompts import MASK, PLAIN_MASK
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.terminal import sentence, table
-from mini_tf.inspection import Picture, TextOptions, TokenizerViewSettings, View, ViewOutput
+from mini_tf.inspection import COMMON, Picture, TextOptions, TokenizerViewSettings, View, ViewOutput
 
 
 class Token(NamedTuple):
@@ -50,6 +50,8 @@ def _prefix_length(data: bytes, piece: str) -> int | None:
 class Settings(TextOptions, TokenizerViewSettings):
     """List the tokens of a text: id, text, bytes and character offsets; of [MASK] as the run reads it."""
 
+    PANEL = COMMON
+    ALIASES = ("token", "tokenization", "tokenizer", "tokenize", "vocab", "vocabulary")
     EXAMPLES = ('minitf inspect tokens last "The file is closed."',)
     FILES = ()
 

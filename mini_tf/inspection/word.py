@@ -16,7 +16,7 @@ import numpy as np
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing import terminal
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
-from mini_tf.inspection import INPUT_OUTPUT, ModelViewSettings, View, ViewOutput, option
+from mini_tf.inspection import COMMON, INPUT_OUTPUT, ModelViewSettings, View, ViewOutput, option
 from mini_tf.inspection._checkpoints import run_and_step
 from mini_tf.inspection._occurrences import (
     LayerSimilarity,
@@ -53,6 +53,17 @@ class Settings(ModelViewSettings):
     encoder is used. With --neighbors, --analogy or --similarity the token embedding is shown, without sentences.
     """
 
+    PANEL = COMMON
+    ALIASES = (
+        "words",
+        "embedding",
+        "embeddings",
+        "hidden-states",
+        "neighbors",
+        "representations",
+        "similarity",
+        "vectors",
+    )
     EXAMPLES = (
         "minitf inspect word last file -i sentences.txt",
         "minitf inspect word last file --neighbors 10",

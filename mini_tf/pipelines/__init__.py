@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from pydantic import ValidationError
-
 from mini_tf.data.examples import Labels
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.input_warnings import InputWarnings
@@ -18,11 +16,9 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.nn.model import Model
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.recipe.kind_settings.pipelines import PipelineSettings as PipelineSettings
-from mini_tf.recipe.parsing.schema_faults import faults_of
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.sections import Data, Generate
+from mini_tf.recipe.sections import Data
 from mini_tf.run.manifest import Decision
-from mini_tf.system.errors import UsageFault
 from mini_tf.trained.evaluating import evaluate_trained
 from mini_tf.trained.opening import Trained
 from mini_tf.training.evaluation import MetricAccumulator
@@ -91,10 +87,13 @@ class GenerateOptions:
 
 
 class Generator(Protocol):
-    """Generates outputs for prompts (`minitf generate`). chunk_size: the number of prompts to pass at once."""
+    """Generates outputs for prompts (`minitf generate`). chunk_size: the number of prompts to pass at once. streams:
+    texts are printed while they are generated.
+    """
 
     chunk_size: int
     unread: InputWarnings
+    streams: bool
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
         """One output per prompt, in order. places: file and line of each prompt, if prompts are lines.
@@ -247,14 +246,3 @@ def one_line(text: str) -> str:
 def notes_entry(notes: Sequence[str]) -> dict[str, Any]:
     """The entry `notes` of a result; empty without notes."""
     return {"notes": [*notes]} if notes else {}
-
-
-def with_options(generate: Generate, given: Mapping[str, Any]) -> Generate:
-    """The recipe's settings, replaced by the given options; UsageFault for a value out of range."""
-    replaced = {name: value for name, value in given.items() if name in Generate.model_fields}
-    for name, value in replaced.items():
-        try:
-            Generate(**{name: value})
-        except ValidationError as error:
-            raise UsageFault(f"{option(name)}: {faults_of(error)[0].message}") from None
-    return generate.model_copy(update=replaced)

@@ -19,7 +19,6 @@ from mini_tf.pipelines import (
     notes_entry,
     one_line,
     option,
-    with_options,
 )
 from mini_tf.recipe.kind_settings.pipelines import BEAM_OPTIONS, GENERATE_OPTIONS
 from mini_tf.recipe.sections import Generate
@@ -38,8 +37,8 @@ class DecoderGenerator:
         self.seed: int = given.get("seed", 0)
         self.top_logprobs: int | None = given.get("logprobs")
         self.chunk_size = self.batch_size
-        generate = with_options(
-            bundle.recipe.generate, {**given, **({"temperature": 0.0} if given.get("greedy") else {})}
+        generate = bundle.recipe.generate.with_options(
+            {**given, **({"temperature": 0.0} if given.get("greedy") else {})}
         )
         recipe = bundle.recipe.model_copy(update={"generate": generate})
         self.text_generator = TextGenerator(
@@ -53,7 +52,7 @@ class DecoderGenerator:
         )
         self.unread = InputWarnings(bundle.tokenizer, self.text_generator.context)
         self._check_options()
-        self.streams = given.get("stream", options.terminal and self.samples == 1)
+        self.streams: bool = given.get("stream", options.terminal and self.samples == 1)
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
         encoded = [self.encode(text) for text in prompts]
@@ -132,6 +131,8 @@ ENCODER_DECODER_UNSUPPORTED = dict.fromkeys(
 class EncoderDecoderGenerator:
     """Generates targets of sources by beam search. unit: the name of one source, in warnings."""
 
+    streams = False
+
     def __init__(
         self,
         bundle: ModelBundle,
@@ -142,7 +143,7 @@ class EncoderDecoderGenerator:
         given, self.options = options.given, options
         self.batch_size, self.n_best = given.get("batch_size", BEAM_BATCH_SIZE), given.get("n_best")
         self.chunk_size = SORTED_BATCHES * self.batch_size
-        generate = with_options(bundle.recipe.generate, {**given, **({"num_beams": 1} if given.get("greedy") else {})})
+        generate = bundle.recipe.generate.with_options({**given, **({"num_beams": 1} if given.get("greedy") else {})})
         self._check_options(generate)
         self.translator = make_translator(generate)
         self.unread = InputWarnings(bundle.source_tokenizer, self.translator.context, unit, "last")

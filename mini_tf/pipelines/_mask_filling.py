@@ -61,6 +61,8 @@ class MaskFilling(Pipeline):
 class MaskFillGenerator:
     """Fills the masks of prompts with an encoder, `model`."""
 
+    streams = False
+
     def __init__(self, bundle: ModelBundle, options: GenerateOptions, model: Model) -> None:
         self.top_k, self.batch_size = options.given.get("top_k", TOP_K), options.given.get("batch_size", BATCH_SIZE)
         self.chunk_size = self.batch_size

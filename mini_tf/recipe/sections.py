@@ -4,14 +4,16 @@ import re
 from collections.abc import Iterator, Mapping, Set
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from mini_tf.recipe.data import Data as Data
 from mini_tf.recipe.data import NonEmptyText
 from mini_tf.recipe.kind_settings import TokenizerSettings
 from mini_tf.recipe.kinds import Kind, Rule, Rules, Section, listing, settings_of
+from mini_tf.recipe.parsing.schema_faults import faults_of
 from mini_tf.recipe.values import Seconds, Share, show
+from mini_tf.system.errors import UsageFault
 
 Count = Annotated[int, Field(ge=1, le=10**12)]
 
@@ -223,6 +225,14 @@ class Runtime(Section):
     timeout: Seconds = 600.0
     """Longest wait for another process in one step, after which the run ends and can be continued."""
 
+    @classmethod
+    def on(cls, device: str) -> "Runtime":
+        """For inference on the device of an option; UsageFault if no device has such a name."""
+        try:
+            return cls(device=device, compile=False)
+        except ValidationError as error:
+            raise UsageFault(f"--device {device!r}: must be auto, cpu, cuda, cuda:N or mps") from error
+
     def rules(self) -> Rules:
         if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?|mps", self.device):
             yield "device", f"must be auto, cpu, cuda, cuda:N or mps, got {show(self.device)}"
@@ -262,6 +272,17 @@ class Generate(Section):
     def greedy(self) -> bool:
         """Whether decoding is deterministic."""
         return self.temperature == 0 or self.top_k == 1
+
+    def with_options(self, given: Mapping[str, Any]) -> "Generate":
+        """Replaced by the options of `minitf generate`, by name; UsageFault for a value out of range."""
+        replaced = {name: value for name, value in given.items() if name in type(self).model_fields}
+        for name, value in replaced.items():
+            try:
+                type(self)(**{name: value})
+            except ValidationError as error:
+                if faults := [fault for fault in faults_of(error) if fault.type != "rule"]:
+                    raise UsageFault(f"--{name.replace('_', '-')}: {faults[0].message}") from None
+        return self.model_copy(update=replaced)
 
     def rules(self) -> Rules:
         if self.min_new_tokens > self.max_new_tokens:

@@ -32,7 +32,7 @@ from mini_tf.run.disk import (
 )
 from mini_tf.run.finding import member_folders
 from mini_tf.system import strict_json
-from mini_tf.system.errors import RunFault, StorageFault
+from mini_tf.system.errors import RunFault, StorageFault, UsageFault
 from mini_tf.system.safe_files import read_small_file
 
 FORMAT = 1
@@ -224,7 +224,11 @@ class Checkpoints:
         return [checkpoint.step for checkpoint in sorted(scored, key=lambda checkpoint: checkpoint.rank)]
 
     def find(self, which: int | str) -> Checkpoint:
-        """The checkpoint of a step, `last` or `best` (lowest score); reads only its manifest. RunFault if missing."""
+        """The checkpoint of a step, `last` or `best` (lowest score); reads only its manifest. RunFault if missing,
+        UsageFault if `which` is none of these.
+        """
+        if which not in ("last", "best") and not re.fullmatch("[0-9]{1,12}", str(which)):
+            raise UsageFault(f"no such checkpoint: {str(which)[:40]!r}; use a step number, `last` or `best`")
         steps = self.steps()
         if not steps:
             members = member_folders(self.folder.parent)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from mini_tf.run import manifest
+from mini_tf.run.disk import TEMPORARY
 from mini_tf.run.manifest import Manifest
 from mini_tf.system.errors import RunFault, suggest
 
@@ -31,7 +32,7 @@ def find(run: str | Path) -> Path:
         return folders[0].absolute()
     names = [folder.name for folder in list_runs(OUTPUTS)]
     hint = suggest(str(run), names, "`minitf runs list` lists all runs")
-    if any(map(str.isspace, str(run))):
+    if any(map(str.isspace, str(run))) or os.path.isfile(run):
         hint = "the run comes first: `last` is the newest, `minitf runs list` lists all"
     raise RunFault(f"no such run: {str(run)[:200]}", hint=hint, where=[str(run)[:200]])
 
@@ -62,10 +63,10 @@ def model_folder(folder: Path) -> Path:
 
 
 def list_runs(folder: Path) -> list[Path]:
-    """The run folders directly in a folder, sorted by name."""
+    """The run folders directly in a folder, sorted by name; without those that are being removed."""
     if not folder.is_dir():
         return []
-    return sorted(filter(is_run, folder.iterdir()))
+    return sorted(path for path in folder.iterdir() if is_run(path) and not path.name.startswith(TEMPORARY))
 
 
 def state_of(folder: Path, record: Manifest) -> str:

@@ -178,8 +178,6 @@ def is_published(folder: Path, record: Manifest, hashes: FileHashes) -> bool:
 
 def find_checkpoint(folder: Path, which: int | str) -> Checkpoint:
     """The verified checkpoint of a step (int or digits), `last` or `best`."""
-    if which not in ("last", "best") and not re.fullmatch("[0-9]{1,12}", str(which)):
-        raise UsageFault(f"no such checkpoint: {str(which)[:40]!r}; use a step number, `last` or `best`")
     return Checkpoints.of(folder).find_verified(which)
 
 

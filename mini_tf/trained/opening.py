@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 from torch import Tensor, nn
 
 from mini_tf.data.datasets import TokenizedData
@@ -243,10 +242,7 @@ def read_recipe_and_tokenizers(folder: Path) -> tuple[Recipe, Tokenizer, Tokeniz
 
 
 def _setup(device: str, auto: dict[str, Any]) -> Setup:
-    try:
-        runtime = Runtime(device=device, compile=False)
-    except ValidationError as error:
-        raise UsageFault(f"--device {device!r}: must be auto, cpu, cuda, cuda:N or mps") from error
+    runtime = Runtime.on(device)
     setup = resolve_setup(runtime, device_key="--device")
     if setup.device.type == str(auto.get("device")).partition(":")[0]:
         setup = resolve_setup(runtime, {"precision": auto.get("precision", "fp32")})

@@ -17,7 +17,7 @@ from typer.main import get_command
 
 import mini_tf
 from mini_tf.cli.app import app, main
-from mini_tf.cli.usage_hints import COMMANDS, OPTIONS
+from mini_tf.cli.usage.other_tools import COMMANDS, OPTIONS, WITHOUT_COMMAND
 from mini_tf.run.manifest import Manifest
 from mini_tf.training.machine.device import available_cores
 
@@ -70,7 +70,7 @@ def test_the_version_is_a_product() -> None:
         (("rnus",), "minitf: No such command 'rnus'. Did you mean 'runs'?; see `minitf --help`"),
         (("plan", "gpt-char"), "minitf: No such command 'plan'; " + COMMANDS["minitf"]["plan"]),
         (("runs", "show", "x", "--jsn"), "see `minitf runs show --help`"),
-        (("runs", "show"), "see `minitf runs show --help`"),
+        (("runs", "show"), "minitf runs show: Missing argument 'RUN'; for example: minitf runs show last"),
     ],
 )
 def test_wrong_usage_is_one_line_that_ends_with_the_way_to_get_help(arguments: tuple[str, ...], line: str) -> None:
@@ -83,8 +83,7 @@ def test_wrong_usage_is_one_line_that_ends_with_the_way_to_get_help(arguments: t
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (("chat", "last"), COMMANDS["minitf"]["chat"]),
-        (("runs", "rm", "x"), COMMANDS["minitf runs"]["rm"]),
+        (("runs", "delete", "x"), COMMANDS["minitf runs"]["delete"]),
         (("inspect", "last", "a text"), "the view comes first: minitf inspect attention last 'a text'"),
         (("lr=3",), "the command comes first: minitf pretrain lr=3"),
         (("pretrain", "--config", "x"), "a recipe is an argument: minitf pretrain recipe.yaml"),
@@ -110,9 +109,9 @@ def test_what_other_tools_have_is_answered_by_what_minitf_has(
 
 def test_hints_name_commands_and_options_that_exist() -> None:
     program = get_command(app)
-    hints = [hint for group in (*COMMANDS.values(), *OPTIONS.values()) for hint in group.values()]
-    options = set()
-    for name in ("pretrain", "generate", "predict", "evaluate", "recipe", "runs"):
+    hints = [hint for group in (*COMMANDS.values(), *OPTIONS.values(), WITHOUT_COMMAND) for hint in group.values()]
+    options = {"--from", "--pieces", "--to"}  # of `recipe init`, `tokenizer encode` and `export`
+    for name in ("pretrain", "generate", "predict", "evaluate", "inspect-attention"):
         options |= {option for parameter in program.commands[name].params for option in parameter.opts}
     for hint in hints:
         for words in re.findall(r"minitf ((?:[a-z][a-z-]* ?)+)", hint.replace("{command}", "predict")):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import ROOT, minitf, trained
+from commands import ROOT, minitf, refused, trained
 from processes import Command
 
 from mini_tf.cli.app import main
@@ -221,10 +221,10 @@ def asked_once(run: Path, prompt: str, *options: str) -> Any:
 def test_a_banner_says_which_model_answers_and_how_to_leave(decoder: Path) -> None:
     _, said = in_the_loop("/help")(decoder)
     assert said[0] == "decoder, step 20: decoder, next_token; continues a prompt"
-    assert said[1] == "/help lists commands, Ctrl-C stops the output, Ctrl-D quits"
+    assert said[1] == "/help lists commands, Ctrl-C stops the output, /quit ends"
     assert [
         word
-        for word in ("/set", "/retry", "/exit", '"""', "//TEXT")
+        for word in ("/set", "/retry", "/quit", '"""', "//TEXT")
         if not any(line.startswith(word) for line in said[2:])
     ] == []
     _, quiet = in_the_loop("/help")(decoder, "-q")
@@ -326,5 +326,34 @@ def test_ctrl_c_within_a_prompt_of_several_lines_ends_that_prompt_only(decoder: 
         terminal.type("\x03")
         if select.select([terminal.here], [], [], 0.2)[0]:
             terminal.wait_for("\n> ", begun)
-    terminal.type("/exit\n")
+    terminal.type("/quit\n")
     assert terminal.leave() == 0
+
+
+def test_chat_is_the_prompt_loop_and_leaves_at_quit(decoder: Path) -> None:
+    options = ("--max-new-tokens", "5", "--temperature", "2", "--json")
+    typed = ("Once", "/set temperature 1", "Once", "/quit", "never asked")
+    answers = []
+    for command, arguments in (("generate", options), ("chat", options)):
+        with pytest.MonkeyPatch.context() as patch:
+            streams = [Typist("".join(f"{line}\n" for line in typed)), io.StringIO(), io.StringIO()]
+            for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
+                patch.setattr(sys, name, stream)
+            with pytest.raises(SystemExit) as leaving:
+                main([command, str(decoder), *arguments])
+        assert leaving.value.code == 0
+        answers.append([json.loads(line)["result"] for line in streams[1].getvalue().splitlines()])
+    assert len(answers[0]) == 2
+    assert answers[0] == answers[1]
+
+
+def test_chat_reads_prompts_from_a_pipe_and_refuses_what_the_model_does_not_have(
+    decoder: Path, classifier: Path
+) -> None:
+    done = minitf("chat", decoder, "--greedy", "--max-new-tokens", "5", "-q", stdin="Once\n")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == minitf("generate", decoder, "Once", "--greedy", "--max-new-tokens", "5").stdout
+    refused(
+        minitf("chat", decoder, "--num-beams", "2"), "--num-beams: beam search needs an encoder-decoder", exit_code=2
+    )
+    refused(minitf("chat", classifier), "which generates no text; use `minitf predict ", exit_code=2)

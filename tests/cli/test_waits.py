@@ -2,6 +2,7 @@
 Ctrl-C is answered.
 """
 
+import io
 import json
 import re
 import signal
@@ -15,14 +16,19 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import QUIET, TINY, minitf
+from commands import QUIET, TINY, minitf, trained
 from data_of import dataset_of
 
-from mini_tf.cli.terminal import console, waits
+from mini_tf.cli.terminal import console, loading, waits
 from mini_tf.cli.terminal.waits import AGAIN, waits_of
 from mini_tf.data.raw import RawData, interruptible_call
 from mini_tf.recipe.data import Data
 from mini_tf.system.progress import ProgressCallback, progress_display, show_progress
+
+
+@pytest.fixture(scope="module")
+def waiting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("waits") / "run", "train.steps=1")
 
 
 class Paper:
@@ -152,6 +158,58 @@ def test_reading_training_encoding_and_evaluating_are_waits(tmp_path: Path, monk
     rest = iter(said)
     for pattern in expected:
         assert any(re.fullmatch(pattern, line) for line in rest), (pattern, said)
+
+
+@pytest.mark.parametrize(
+    ("command", "waits"),
+    [
+        ("recipe check RUN", ["loading PyTorch and the recipe"]),
+        ("data stats RUN", ["loading PyTorch and the recipe"]),
+        ("generate RUN once --max-new-tokens 1", ["loading PyTorch and the model", "generating"]),
+        ("generate RUN once --max-new-tokens 1 --stream", ["loading PyTorch and the model"]),
+        ("evaluate RUN", ["loading PyTorch and the model", "evaluating 1,763 tokens"]),
+        (
+            "inspect positions RUN -o positions.png",
+            ["loading PyTorch", "loading PyTorch and the model", "computing positions", "drawing positions.png"],
+        ),
+        ("export RUN -o folder", ["loading PyTorch", "writing the model and comparing its outputs"]),
+        ("convert RUN model.attention.kind=window -d windows", ["loading PyTorch"]),
+    ],
+)
+@pytest.mark.parametrize("terminal", [True, False])
+def test_each_command_says_what_takes_its_time_at_a_terminal(
+    terminal: bool, command: str, waits: list[str], waiting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = list[str]()
+
+    @contextmanager
+    def show(what: str) -> Iterator[ProgressCallback]:
+        said.append(what)
+        yield lambda share: None
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(console, "waits_of", lambda display: show)
+    monkeypatch.setattr(loading, "is_terminal", lambda stream: terminal)
+    done = minitf(*command.replace("RUN", str(waiting)).split())
+    assert done.exit_code == 0, done.stderr
+    always = [line for line in waits if line.startswith("evaluating")]
+    at_terminal = [
+        line for line in said if line.startswith(("loading", "generating", "computing", "drawing", "writing"))
+    ]
+    assert at_terminal == (waits[: len(waits) - len(always)] if terminal else [])
+    assert {*always} <= {*said}
+
+
+def test_a_line_on_stdout_ends_the_line_that_is_shown_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are on one terminal."""
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", shown)
+    monkeypatch.setattr(console, "write_stderr", shown.write)
+    terminal = console.Console()
+    terminal.status("computing ...")
+    terminal.print_output("text")
+    terminal.print_output("more")
+    assert shown.getvalue() == "\r\x1b[Kcomputing ...\r\x1b[Ktext\nmore\n"
 
 
 def test_work_that_cannot_be_interrupted_is_left_at_once() -> None:

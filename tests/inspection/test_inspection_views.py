@@ -35,7 +35,7 @@ def test_the_source_of_a_view_says_what_its_settings_are(word: str) -> None:
     assert issubclass(made, ViewSettings)
     assert read is not made, "the source has more than literals, so the help imports the view"
     assert fields(read) == fields(made)
-    for constant in ("EXAMPLES", "FILES", "METRICS"):
+    for constant in ("EXAMPLES", "FILES", "METRICS", "PANEL", "ALIASES"):
         assert getattr(read, constant) == getattr(made, constant)
     assert (read.__doc__ or "").split() == (made.__doc__ or "").split()
 

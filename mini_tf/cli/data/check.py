@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.loading import resolve_arguments
 from mini_tf.cli.terminal.options import RECIPE
 
 if TYPE_CHECKING:
@@ -22,12 +23,11 @@ def check(
 
     Exit code 4 if there are faults; otherwise sizes, labels, duplicates and lengths.
     """
-    from mini_tf.data.describing import check_data
-    from mini_tf.recipe.arguments import split_arguments
-    from mini_tf.run.identity import resolve
     from mini_tf.system.errors import DataFault
 
-    recipe = resolve(*split_arguments(arguments or [])).recipe
+    recipe = resolve_arguments(arguments).recipe
+    from mini_tf.data.describing import check_data
+
     report = check_data(recipe.objective.dataset(), recipe.data, faults)
     found, result = report.faults, _result(report)
     if found.count:

@@ -27,9 +27,9 @@ def show(
 
     Rows of the first training step, or of the validation data.
     """
+    recipe, data, objective = open_recipe(console, arguments)
     from mini_tf.training.evaluation import pack
 
-    recipe, data, objective = open_recipe(console, arguments)
     packing, dataset = pack(recipe, data.splits[split], data.tokenizer, objective), recipe.objective.dataset()
     numbers, first_rows, n_rows = _first_rows(recipe, packing, split, rows)
     batch = objective.prepare(first_rows)

@@ -6,10 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mini_tf.cli.generate.options import INPUT, OPTIONS, PROMPTS, stops
+from mini_tf.cli.generate.options import INPUT, OPTIONS, PROMPTS, given_options
 from mini_tf.cli.generate.prompt_loop import prompt_loop
 from mini_tf.cli.generate.prompting import PromptSession, default_lookahead, faults_of_lines, prompt_batches
 from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.loading import open_model
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, NPROC, RUN, STEP, parameter
 from mini_tf.cli.terminal.processes import group_of, in_order, launched, refuse_stdin
 from mini_tf.recipe.sections import Generate
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from mini_tf.pipelines import Generator
 
 
-@partial(command, options=[parameter(name, option) for name, option in OPTIONS.items()])
+_with_options = partial(command, options=[parameter(name, option) for name, option in OPTIONS.items()])
+
+
+@_with_options
 def generate(
     console: Console,
     run: RUN,
@@ -41,18 +45,14 @@ def generate(
     refuse_stdin(nproc, not prompts and input in (None, Path("-")))
     if (exit_code := launched(console, nproc)) is not None:
         return exit_code
-    from mini_tf.trained.opening import open_trained
-
     refuse_non_utf8(prompts or [], "a prompt")
     one_source(prompts, input, "prompts", Generate.model_fields)
-    given = {name: values[name] for name in OPTIONS if values[name] not in (None, [])}
-    if "stop" in given:
-        given["stop"] = stops(given["stop"])
+    given = given_options(values)
     by_line = input is not None or not (prompts or sys.stdin.isatty())
-    session = PromptSession(console, open_trained(run, step, device, average), by_line)
-    generation = session.open(given)
+    session = PromptSession(console, open_model(run, step, device, average), by_line)
     if not prompts and not by_line:
         return prompt_loop(session, given)
+    generation = session.open(given)
     if prompts:
         session.print_outputs(generation, prompts)
         return 0
@@ -63,6 +63,25 @@ def generate(
         prompt_batches(file, default_lookahead(file, generation.chunk_size, given.get("batch_size", 1))),
     )
     return 0
+
+
+@_with_options
+def chat(
+    console: Console,
+    run: RUN,
+    *,
+    step: STEP = None,
+    average: AVERAGE = None,
+    device: DEVICE = "auto",
+    **values: Any,
+) -> int:
+    """Prompt a model again and again: the prompt loop of `minitf generate`.
+
+    Each prompt stands alone; a run that was trained on chats answers it. /help lists the commands of the loop, /quit
+    ends it.
+    """
+    given = given_options(values)
+    return prompt_loop(PromptSession(console, open_model(run, step, device, average), by_line=False), given)
 
 
 def _generate_by_lines(

@@ -4,7 +4,7 @@ Their ranges are the section's as well: it refuses a value with the same message
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -77,6 +77,15 @@ OPTIONS: dict[str, Any] = dict(
     ]
 )
 """In the order of --help and of /set, by the names that `PromptSession.open` takes."""
+
+
+def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were set, by name; UsageFault for a value that the recipe's section `generate` refuses."""
+    given = {name: values[name] for name in OPTIONS if values[name] not in (None, [])}
+    if "stop" in given:
+        given["stop"] = stops(given["stop"])
+    Generate().with_options(given)
+    return given
 
 
 def stops(given: Sequence[str]) -> tuple[str, ...]:

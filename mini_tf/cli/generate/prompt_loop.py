@@ -26,7 +26,7 @@ HELP = f"""\
 /set NAME VALUE  change an option, as in /set temperature 0.7; the value {RESET} resets it
 /set             show all options and their values
 /retry           run the last prompt again with another seed
-/exit            quit; so does Ctrl-D
+/quit            quit; so do /exit and Ctrl-D
 {BLOCK}              on a line of its own: begin or end a multi-line prompt
 //TEXT           use /TEXT as the prompt
 Ctrl-C stops the output; at the prompt it quits."""
@@ -36,6 +36,7 @@ def prompt_loop(session: PromptSession, given: Mapping[str, Any]) -> int:
     """Run the loop; returns the exit code. given: the initial options. A refused prompt prints one line, and the loop
     continues.
     """
+    session.open(given)  # an option that the model does not support is refused at once
     with suppress(ImportError):
         import readline  # line editing and history for input()
 
@@ -62,7 +63,7 @@ def _banner(session: PromptSession) -> list[str]:
     trained, recipe = session.trained, session.trained.recipe
     step = f"step {trained.step}" if isinstance(trained.step, int) else f"checkpoint {trained.step}"
     what = f"{recipe.model.kind}, {recipe.objective.kind}; {session.settings.DESCRIPTION}"
-    return [f"{trained.folder.name}, {step}: {what}", "/help lists commands, Ctrl-C stops the output, Ctrl-D quits"]
+    return [f"{trained.folder.name}, {step}: {what}", "/help lists commands, Ctrl-C stops the output, /quit ends"]
 
 
 class _Loop:
@@ -94,7 +95,7 @@ class _Loop:
             self._reply("\n".join(self.options.change(rest.strip())))
         elif word == "/retry":
             self._retry()
-        elif word == "/exit":
+        elif word in ("/quit", "/exit"):
             raise EOFError
         else:
             raise UsageFault(f"no such command: {word}", hint="/help shows them; //TEXT is the prompt /TEXT")

@@ -4,11 +4,12 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mini_tf.cli.terminal.console import Console
+from mini_tf.cli.terminal.loading import at_terminal
 from mini_tf.recipe.text_input import read_lines
 from mini_tf.system.errors import DataFault, UsageFault, batches_of
 
@@ -68,8 +69,9 @@ class PromptSession:
 
     def outputs(self, generation: "Generator", prompts: Sequence[str], where: Sequence[str] = ()) -> Iterator[Any]:
         """What is printed for each prompt: with --json its result, else its lines."""
-        for one in generation.outputs(prompts, where):
-            yield one.result if self.console.json else [*(one.lines if self.by_line else one.shown)]
+        with nullcontext() if generation.streams else at_terminal("generating"):
+            for one in generation.outputs(prompts, where):
+                yield one.result if self.console.json else [*(one.lines if self.by_line else one.shown)]
 
     def print_output(self, output: Any) -> None:
         """Print one of `outputs`."""

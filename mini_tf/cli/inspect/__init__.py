@@ -7,14 +7,14 @@ from contextlib import suppress
 from typing import Any
 
 from mini_tf.cli.inspect.crash import crash
-from mini_tf.cli.inspect.view_command import PACKAGE, ViewCommand
+from mini_tf.cli.inspect.view_command import PACKAGE, ViewCommand, declared
 from mini_tf.cli.terminal.help import HelpGroup, add, group
 from mini_tf.cli.terminal.repeated_options import refuse_repeated
 from mini_tf.recipe.kind_folders import KindFault, find_kind, kinds_by_word, own_folders
 
 
 class _Views(HelpGroup):
-    """Commands and views in alphabetical order; packages are looked for when a view is listed or called."""
+    """Commands and views, panel by panel; packages are looked for when a view is listed or called."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -22,8 +22,11 @@ class _Views(HelpGroup):
         self.commands = dict(sorted({**self.commands, **views}.items()))
 
     def list_commands(self, ctx: Any) -> list[str]:
+        from mini_tf.inspection import COMMON
+
         words = sorted({*super().list_commands(ctx), *kinds_by_word(PACKAGE)})
-        return [word for word in words if self._is_usable(ctx, word)]
+        usable = [word for word in words if self._is_usable(ctx, word)]
+        return sorted(usable, key=lambda word: self.get_command(ctx, word).rich_help_panel != COMMON)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         kind = find_kind(PACKAGE, cmd_name) if cmd_name in kinds_by_word(PACKAGE) else None
@@ -40,4 +43,10 @@ class _Views(HelpGroup):
 
 
 app = group("Views of a trained model: attention, word, positions, model, ...", _Views)
-add(app, "inspect crash", crash)
+add(app, "inspect crash", crash, "Common views")
+
+
+def view_called(word: str) -> str | None:
+    """The view that has this other name."""
+    views = (kinds[0] for kinds in kinds_by_word(PACKAGE).values())
+    return next((kind.word for kind in views if word in declared(kind, "ALIASES")), None)

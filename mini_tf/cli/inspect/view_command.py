@@ -7,6 +7,7 @@ imported when the command runs. What is no literal in the source needs the impor
 import ast
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +18,7 @@ from mini_tf.cli.terminal import completion, files
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
 from mini_tf.cli.terminal.help import HelpCommand, add, paragraphs
+from mini_tf.cli.terminal.loading import at_terminal, check_run, loading_torch, open_model
 from mini_tf.cli.terminal.options import GATES, parameter
 from mini_tf.recipe.kind_folders import FoundKind
 from mini_tf.recipe.metrics import Gate, failures
@@ -35,8 +37,8 @@ class ViewCommand(HelpCommand):
     """A command whose options are made when they are first asked for; a list of commands asks for the help alone."""
 
     def __init__(self, kind: FoundKind, name: str | None = None, panel: str | None = None) -> None:
-        self.kind = kind
-        super(HelpCommand, self).__init__(name or kind.word, rich_help_panel=panel, rich_markup_mode="rich")
+        self.kind, self.panel = kind, panel
+        super(HelpCommand, self).__init__(name or kind.word, rich_markup_mode="rich")
 
     @cached_property
     def made(self) -> Any:
@@ -46,6 +48,7 @@ class ViewCommand(HelpCommand):
         add(alone, f"inspect {self.kind.word}", _body(self.kind.word, settings), examples=settings.EXAMPLES)
         return typer.main.get_command(alone)
 
+    rich_help_panel = property(lambda self: self.panel or declared(self.kind, "PANEL"), lambda self, value: None)
     help = property(lambda self: paragraphs(describe(self.kind)), lambda self, value: None)
     params = property(lambda self: self.made.params, lambda self, value: None)
     callback = property(lambda self: self.made.callback, lambda self, value: None)
@@ -56,7 +59,7 @@ def _body(word: str, settings: "type[ViewSettings]") -> Callable[..., None]:
     """A function with the options of a view as parameters, and its docstring."""
 
     def show(console: Console, **values: Any) -> None:
-        _show(console, word, values)
+        _show(console, word, settings, values)
 
     show.__name__, show.__doc__ = word, settings.__doc__
     return command(show, _parameters(settings))
@@ -97,16 +100,19 @@ BOUNDS = (("ge", "min"), ("le", "max"))
 """Bounds of pydantic, and their names in Typer."""
 
 
-def _show(console: Console, word: str, values: dict[str, Any]) -> None:
-    from mini_tf.inspection import ViewOutput
+def _show(console: Console, word: str, outlined: "type[ViewSettings]", values: dict[str, Any]) -> None:
+    from mini_tf.inspection import ModelViewSettings, ViewOutput
     from mini_tf.recipe.kinds import settings_of
 
-    cls: Any = settings_of(PACKAGE, word)
     output, force, gates = (values.pop(name, None) for name in ("output", "force", "gates"))
-    named, bounds = files.check(output, cls.FILES, bool(force)), [Gate.parse(gate) for gate in gates or []]
-    if unknown := next((gate.metric for gate in bounds if gate.metric not in cls.METRICS), None):
-        what = f"--assert {unknown}: not a metric of {word}; available: {', '.join(cls.METRICS)}"
+    named, bounds = files.check(output, outlined.FILES, bool(force)), [Gate.parse(gate) for gate in gates or []]
+    if unknown := next((gate.metric for gate in bounds if gate.metric not in outlined.METRICS), None):
+        what = f"--assert {unknown}: not a metric of {word}; available: {', '.join(outlined.METRICS)}"
         raise UsageFault(what)
+    if issubclass(outlined, ModelViewSettings):
+        check_run(values["run"], device=values.get("device", "auto"))
+    with loading_torch():
+        cls: Any = settings_of(PACKAGE, word)
     lists = {name for name, field in cls.model_fields.items() if field.annotation == tuple[str, ...]}
     settings: ViewSettings = cls(
         **{name: tuple(value or ()) if name in lists else value for name, value in values.items()}
@@ -114,7 +120,8 @@ def _show(console: Console, word: str, values: dict[str, Any]) -> None:
     printing = ViewOutput(named, console.json, console.say, console.detail, console.show)
     settings.check(printing)
     subject = _open(console, settings)
-    view = settings.view(subject, printing)
+    with at_terminal(f"computing {word}"):
+        view = settings.view(subject, printing)
     if view.labels and printing.suffixes & {".png", ".svg"}:
         _note_missing_glyphs(console, view.labels)
     title = f"minitf inspect {word} {getattr(getattr(subject, 'folder', None), 'name', '')}"
@@ -133,9 +140,7 @@ def _open(console: Console, settings: "ViewSettings") -> Any:
     from mini_tf.inspection import ModelViewSettings, TokenizerViewSettings
 
     if isinstance(settings, ModelViewSettings):
-        from mini_tf.trained.opening import open_trained
-
-        return open_trained(settings.run, settings.opened_step, settings.device)
+        return open_model(settings.run, settings.opened_step, settings.device)
     if isinstance(settings, TokenizerViewSettings):
         from mini_tf.cli.terminal.tokenizer_source import open_prompt_tokenizer, open_tokenizer
 
@@ -185,6 +190,17 @@ def describe(kind: FoundKind) -> str:
 
         settings_of(PACKAGE, kind.word)  # which says why
         raise kind.unusable(str(error)) from error
+
+
+def declared(kind: FoundKind, constant: str) -> Any:
+    """A constant of a view, from its source; the default of views if it has none or no literal."""
+    from mini_tf.inspection import ViewSettings
+
+    with suppress(OSError, ValueError, SyntaxError, AttributeError):
+        for statement in _source(kind.file)[0].body:
+            if isinstance(statement, ast.Assign) and _name(statement.targets[0]) == constant:
+                return _value(statement.value)
+    return getattr(ViewSettings, constant)
 
 
 def outline(kind: FoundKind) -> "type[ViewSettings]":

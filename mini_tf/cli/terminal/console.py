@@ -11,8 +11,6 @@ A command is a function whose first parameter is a `Console`; `@command` adds th
 """
 
 import inspect
-import json
-import math
 import shutil
 import sys
 import threading
@@ -27,7 +25,7 @@ import typer
 
 from mini_tf.cli.terminal.interrupts import interruptible
 from mini_tf.cli.terminal.options import COLOR, DEBUG, JSON, QUIET, VERBOSE
-from mini_tf.cli.terminal.streams import ReaderLeft, is_terminal, wants_color, write_stderr, write_stdout
+from mini_tf.cli.terminal.streams import ReaderLeft, is_terminal, to_json, wants_color, write_stderr, write_stdout
 from mini_tf.cli.terminal.tracebacks import save_traceback
 from mini_tf.cli.terminal.waits import waits_of
 from mini_tf.system.errors import MinitfError, ResultWarning, StorageFault, UsageFault, is_bug, to_minitf_error
@@ -41,21 +39,6 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 _COLORS = {"error": "\x1b[31m", "warning": "\x1b[33m"}
-
-
-def to_json(value: Any) -> str:
-    """One line of ASCII JSON, so that nothing in it steers a terminal; a number that is not finite becomes null."""
-    return json.dumps(_plain(value), allow_nan=False).replace("\x7f", "\\u007f")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
 
 
 class Console:
@@ -130,7 +113,12 @@ class Console:
 
     def print_output(self, text: str, end: str = "\n") -> None:
         """Print text to stdout and flush; control characters are escaped."""
-        write_stdout(safe_text(text) + end)
+        self._print(safe_text(text) + end)
+
+    def _print(self, text: str) -> None:
+        if self._status_shown:
+            self.status("")
+        write_stdout(text)
 
     @property
     def colored(self) -> bool:
@@ -150,7 +138,7 @@ class Console:
 
         if not self.json:
             drawn = picture(*given, **chosen, colored=self.colored, width=self.width) if callable(picture) else picture
-            write_stdout(render_ansi(drawn, colored=self.colored, width=self.width))
+            self._print(render_ansi(drawn, colored=self.colored, width=self.width))
 
     def output(
         self,
@@ -169,7 +157,7 @@ class Console:
         self, *, run: Path | str | None = None, metrics: Mapping[str, Any] | None = None, result: Any = None
     ) -> None:
         """Print one JSON object at once, for commands with one object per input (JSONL)."""
-        write_stdout(to_json({"ok": True, "command": self.command, **_envelope_fields(run, metrics, result)}) + "\n")
+        self._print(to_json({"ok": True, "command": self.command, **_envelope_fields(run, metrics, result)}) + "\n")
 
     def close(self, exit_code: int, error: MinitfError | None = None) -> None:
         """Print the error on stderr, and with --json the object that is still due."""
@@ -181,7 +169,7 @@ class Console:
         envelope: dict[str, Any] = {"ok": exit_code == 0, "command": self.command}
         if exit_code:
             envelope |= {"exit_code": exit_code, "error": _error_fields(error, exit_code)}
-        write_stdout(to_json(envelope | self.envelope) + "\n")
+        self._print(to_json(envelope | self.envelope) + "\n")
 
     def _write(self, line: str, *, hidden: bool = False, tone: Literal["", "error", "warning"] = "") -> None:
         line = safe_text(line)

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from mini_tf.cli.terminal.console import Console, to_json
+from mini_tf.cli.terminal.console import Console
+from mini_tf.cli.terminal.loading import at_terminal
 from mini_tf.cli.terminal.options import INPUT_OUTPUT
+from mini_tf.cli.terminal.streams import to_json
 from mini_tf.system.errors import StorageFault, UsageFault
 from mini_tf.system.safe_files import file_type
 
@@ -92,6 +94,7 @@ def write_all(console: Console, files: Sequence[Path], result: Any, draw: Callab
             data = (to_json(result) + "\n").encode()
         else:
             assert draw is not None, "`check` was given no other suffix"
-            data = draw(suffix)
+            with at_terminal(f"drawing {file}"):
+                data = draw(suffix)
         write(file, data)
         console.say(f"written: {file}")

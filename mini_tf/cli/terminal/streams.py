@@ -1,10 +1,14 @@
 """stdout for results, stderr for messages; the reader of either may have closed it."""
 
 import errno
+import json
+import math
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TextIO
+from pathlib import Path
+from typing import Any, TextIO
 
 from mini_tf.system import stderr
 
@@ -56,3 +60,18 @@ def silence(stream: TextIO) -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
         os.close(null)
+
+
+def to_json(value: Any) -> str:
+    """One line of ASCII JSON, so that nothing in it steers a terminal; a number that is not finite becomes null."""
+    return json.dumps(_plain(value), allow_nan=False).replace("\x7f", "\\u007f")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value

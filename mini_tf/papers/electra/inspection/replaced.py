@@ -42,6 +42,7 @@ class Settings(TextViewSettings):
     With --seed the run's generator replaces tokens first, and the originals are shown in brackets.
     """
 
+    ALIASES = ("discriminator", "electra")
     EXAMPLES = (
         'minitf inspect replaced last "The file is closed."',
         'minitf inspect replaced last "The file is closed." --seed 1',

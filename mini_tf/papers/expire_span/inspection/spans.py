@@ -64,6 +64,7 @@ class Settings(TextViewSettings):
     (ideal), those that are kept (real), and how many were dropped at the ends of blocks.
     """
 
+    ALIASES = ("span",)
     EXAMPLES = (
         'minitf inspect spans last "The file is closed."',
         "minitf inspect spans last -i lines.txt -o spans.png",

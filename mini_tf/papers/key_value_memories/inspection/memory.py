@@ -51,6 +51,7 @@ class Settings(LayerOption, StackOption, ModelViewSettings):
     beside chance, and the strongest memories, or those chosen. With --text alone no corpus is read.
     """
 
+    ALIASES = ("ffn", "feed-forward", "memories", "mlp", "neurons")
     EXAMPLES = (
         "minitf inspect memory last --corpus my.txt",
         "minitf inspect memory last --memory 3:511 --memory 2:0-9 --top 10",

@@ -73,6 +73,7 @@ class Settings(TextViewSettings):
     the outputs' attention.
     """
 
+    ALIASES = ("latent",)
     EXAMPLES = (
         'minitf inspect latents last "The file is closed."',
         "minitf inspect latents last -i lines.txt -o latents.png",

@@ -64,6 +64,7 @@ def walk_through(words: Sequence[str]) -> WalkThrough:
 class Settings(ViewSettings):
     """Compute attention without parameters, softmax(X X^T) X, step by step."""
 
+    ALIASES = ("self-attention",)
     EXAMPLES = ('minitf inspect simple "I love bears"',)
     FILES = ()
 

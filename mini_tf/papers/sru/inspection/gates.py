@@ -52,6 +52,7 @@ class Settings(TextViewSettings):
     whose values over training are in the JSON output.
     """
 
+    ALIASES = ("gate",)
     EXAMPLES = (
         'minitf inspect gates last "The file is closed."',
         "minitf inspect gates last -i lines.txt -o gates.png",

@@ -1,0 +1,65 @@
+"""Load a recipe or the model of a run; what is wrong with its name is said before PyTorch is imported (seconds).
+
+Waits of `at_terminal` are said at a terminal alone: a script needs no line that depends on the load of the machine.
+"""
+
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mini_tf.cli.terminal.streams import is_terminal
+from mini_tf.system.progress import show_progress
+
+if TYPE_CHECKING:
+    from mini_tf.recipe.reading import Resolved
+    from mini_tf.trained.opening import Trained
+
+
+def at_terminal(operation: str) -> AbstractContextManager[Any]:
+    """`show_progress`, if stderr is a terminal."""
+    return show_progress(operation) if is_terminal(sys.stderr) else nullcontext()
+
+
+loading_torch = partial(at_terminal, "loading PyTorch")
+
+
+def resolve_arguments(arguments: Sequence[str] | None) -> "Resolved":
+    """The recipe of [RECIPE] [KEY=VALUE ...]."""
+    from mini_tf.recipe.arguments import split_arguments
+    from mini_tf.run.identity import resolve
+
+    recipe, overrides = split_arguments(arguments or [])
+    with at_terminal("loading PyTorch and the recipe"):
+        return resolve(recipe, overrides)
+
+
+def open_model(run: str, step: str | None, device: str, average: str | None = None) -> "Trained":
+    """`open_trained`."""
+    check_run(run, step, device)
+    with at_terminal("loading PyTorch and the model"):
+        from mini_tf.trained.opening import open_trained
+
+        return open_trained(run, step, device, average)
+
+
+def open_models(run: str, step: str | None, device: str, average: str | None = None) -> "Trained":
+    """`open_ensemble`."""
+    check_run(run, step, device)
+    with at_terminal("loading PyTorch and the model"):
+        from mini_tf.trained.ensembles import open_ensemble
+
+        return open_ensemble(run, step, device, average)
+
+
+def check_run(run: str, step: str | None = None, device: str = "auto") -> None:
+    """RunFault if there is no such run or checkpoint, UsageFault if no checkpoint or device can have such a name."""
+    from mini_tf.recipe.sections import Runtime
+    from mini_tf.run.checkpoint import Checkpoints
+    from mini_tf.run.finding import find
+
+    folder = find(run)
+    Runtime.on(device)
+    if step is not None:
+        Checkpoints.of(folder).find(step)

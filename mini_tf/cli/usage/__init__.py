@@ -1,0 +1,1 @@
+"""Answers to a command line that minitf does not have."""

@@ -1,0 +1,150 @@
+"""The nearest way out of a command line that minitf does not have, above all where other tools have it."""
+
+import os
+import re
+import shlex
+from typing import Any
+
+from mini_tf.cli.examples import EXAMPLES
+from mini_tf.cli.terminal.console import Console, refuse
+from mini_tf.cli.usage.other_tools import COMMANDS, OPTIONS, WITHOUT_COMMAND
+from mini_tf.system.errors import UsageFault
+
+_WORD = re.compile("[A-Z]+")
+_USUAL = {
+    "minitf recipe": "show",
+    "minitf data": "show",
+    "minitf tokenizer": "encode",
+    "minitf runs": "show",
+    "minitf inspect": "attention",
+}
+"""The command of a group that is meant where its argument was given alone."""
+
+
+def explain(error: Exception, arguments: list[str]) -> int:
+    """Print an error of click in one line that ends with what to type; with --json an envelope. Returns exit code 2."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "minitf"
+    message = str(getattr(error, "format_message", lambda: str(error))()).rstrip(".")
+    kind = type(error).__name__
+    if kind == "NoSuchOption":
+        option = str(getattr(error, "option_name", ""))
+        message = message.replace(option, _as_typed(option, arguments).partition("=")[0])
+        hint = _for_option(option, path, context, arguments) or _as_key(error, arguments)
+        message = message if hint is None else message.partition(" (Possible")[0]
+    elif kind == "MissingParameter":
+        hint = _for_missing(error, path, arguments)
+    elif context is not None and not hasattr(context.command, "commands"):
+        hint = _for_file(context, arguments)
+    else:
+        hint = _for_command(path, context, arguments)
+        message = message if hint is None else message.partition(". Did you mean")[0]
+    hint = hint or _as_text(error, arguments) or f"see `{path} --help`"
+    return refuse(
+        Console(command=path.partition(" ")[2], json="--json" in arguments), UsageFault(f"{path}: {message}", hint=hint)
+    )
+
+
+def _for_missing(error: Exception, path: str, arguments: list[str]) -> str | None:
+    """A hint for an argument or a required option that was left out: an example, of the option with the last word."""
+    names = getattr(getattr(error, "param", None), "opts", ())
+    words = [word for word in arguments if not word.startswith("-")][len(path.split()) - 1 :]
+    if len(words) > 1 and "-o" in names:
+        return f"-o {shlex.quote(words[-1])}"
+    examples = EXAMPLES.get(path.removeprefix("minitf "), ())
+    return next((f"for example: {example}" for example in examples), None)
+
+
+def _for_file(context: Any, arguments: list[str]) -> str | None:
+    """A hint for a file beside a run, where a command takes it by an option."""
+    takes = {name for parameter in context.command.params for name in parameter.opts}
+    file = next((word for word in arguments if os.path.isfile(word)), None)
+    return f"--data {shlex.quote(file)}" if file is not None and "--data" in takes else None
+
+
+def _for_command(path: str, context: Any, arguments: list[str]) -> str | None:
+    """A hint for a command that a group does not have."""
+    if context is None:
+        return None
+    typed = [word for word in arguments if not word.startswith("-")][len(path.split()) - 1 :]
+    if not typed:
+        return None
+    word, rest = typed[0].replace("_", "-").lower(), shlex.join(typed)
+    if hint := COMMANDS.get(path, {}).get(word):
+        return hint
+    if path == "minitf inspect":
+        from mini_tf.cli.inspect import view_called
+
+        if view := view_called(word):
+            return f"`{shlex.join(['minitf', 'inspect', view, *typed[1:]])}`"
+    if path == "minitf":
+        groups = {name: getattr(one, "commands", {}) for name, one in context.command.commands.items()}
+        having = [f"`minitf {name} {word}`" for name, commands in groups.items() if word in commands]
+        if having:
+            return ", ".join(having)
+    return _for_argument(path, typed[0], rest)
+
+
+def _for_argument(path: str, word: str, rest: str) -> str | None:
+    """A hint for a run, a recipe or a file in place of a command."""
+    from mini_tf.recipe.arguments import is_override, presets
+
+    is_run = word == "last" or any(
+        os.path.isfile(os.path.join(*parts, word, "run.json")) for parts in ((), ("outputs",))
+    )
+    is_recipe = word in presets() or is_override(word) or os.path.exists(word)
+    if path == "minitf inspect" and is_run:
+        return f"the view comes first: minitf inspect attention {rest}"
+    if not (is_run or is_recipe):
+        return None
+    usual = _USUAL.get(path) or ("generate" if is_run else "pretrain")
+    return f"the command comes first: {path} {usual} {rest}"
+
+
+def _for_option(option: str, path: str, context: Any, arguments: list[str]) -> str | None:
+    """A hint for an option that a command does not have."""
+    command = path.partition(" ")[2]
+    if not command:
+        typed = _as_typed(option, arguments)
+        behind = [argument for argument in arguments if argument != typed]
+        moved = f"options stand behind the command: {shlex.join(['minitf', *behind, typed])}" if behind else None
+        return WITHOUT_COMMAND.get(typed) or moved
+    has = {"training" if command in ("pretrain", "finetune") else command}
+    if command == "chat":
+        has.add("generate")
+    for parameter in () if context is None else context.command.params:
+        has |= {*parameter.opts} if parameter.param_type_name == "option" else {*_WORD.findall(parameter.metavar or "")}
+    hints = (words.get(option.replace("_", "-")) for name, words in OPTIONS.items() if name in has)
+    return next((hint.format(command=command) for hint in hints if hint is not None), None)
+
+
+def _as_key(error: Exception, arguments: list[str]) -> str | None:
+    """A hint with the recipe key for an unknown option; None if the command takes no KEY=VALUE or no key is similar."""
+    option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    takes_settings = context is not None and any(
+        "KEY=VALUE" in str(getattr(parameter, "metavar", "")) for parameter in context.command.params
+    )
+    if option is None or not takes_settings:
+        return None
+    from mini_tf.recipe.keys import suggest_key
+
+    typed = _as_typed(option, arguments)
+    _, equals, value = typed.partition("=")
+    after = arguments[arguments.index(typed) + 1 :] if typed in arguments and not equals else []
+    value = value or next((argument for argument in after[:1] if not argument.startswith("-")), "VALUE")
+    key = suggest_key(option)
+    return key and f"settings are written without dashes: {key}={value}"
+
+
+def _as_text(error: Exception, arguments: list[str]) -> str | None:
+    """A hint for a text that begins with -, which was read as an option."""
+    if getattr(error, "option_name", None) is None:
+        return None
+    texts = [text for text in arguments if text.startswith("-") and any(map(str.isspace, text))]
+    return f"a text that begins with - stands behind --: -- {shlex.quote(texts[0])}" if texts else None
+
+
+def _as_typed(option: str, arguments: list[str]) -> str:
+    """The argument that an option was read from, whose underscores are dashes by now."""
+    same = (typed for typed in arguments if typed.partition("=")[0].replace("_", "-") == option.replace("_", "-"))
+    return next(same, option)
