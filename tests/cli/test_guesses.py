@@ -69,7 +69,7 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("predict mine -i reviews.csv --text-column x", "--fields '{text: COLUMN}'"),
         ("evaluate mine -o m.json", "--json prints them for programs: minitf evaluate RUN --json > FILE"),
         ("inspect attention mine x --heads 0", "--head 0,2"),
-        ("inspect attention mine x --html", "-o FILE.png, .svg or .json"),
+        ("inspect attention mine x --html", "-o FILE.html"),
         # what is missing, or too much
         ("generate", 'for example: minitf generate last "The file is" --temperature 0.7'),
         ("export mine folder", "-o folder"),

@@ -200,7 +200,7 @@ OPTIONS: dict[str, dict[str, str]] = {
     "--nproc": {"--gpus": "--nproc P", "--num-gpus": "--nproc P", "--n-gpu": "--nproc P", "--devices": "--nproc P"},
     "--head": {"--heads": "--head 0,2"},
     "--layer": {"--layers": "--layer 0,2"},
-    "--output": {"--html": "-o FILE.png, .svg or .json", "--save": "-o FILE", "--out": "-o FILE"},
+    "--output": {"--html": "-o FILE.html", "--save": "-o FILE", "--out": "-o FILE"},
 }
 """What to type in place of an option, by command (`training` is pretrain and finetune), or by what the command has: an
 argument or an option."""
