@@ -45,6 +45,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "runs list": ("minitf runs list",),
     "runs show": ("minitf runs show last",),
     "runs rm": ("minitf runs rm first second", "minitf runs rm last --yes"),
+    "runs report": (
+        "minitf runs report last -o report.html",
+        'minitf runs report first second --text "The file is" -o report.html',
+    ),
     "runs compare": (
         "minitf runs compare first second -o losses.png",
         "minitf runs compare first second --at flops --reach val.loss",

@@ -95,6 +95,8 @@ function drawThumbnail(canvas, map, scale) {
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
+const tick = (x) => (Math.abs(x) < 1e6 ? String(+x.toPrecision(6)) : x.toExponential(1));
+
 function ticks(low, high) {
   const raw = (high - low) / 5 || 1;
   const unit = 10 ** Math.floor(Math.log10(raw));
@@ -112,9 +114,9 @@ function drawCurves(pen, curves, width, height, mark) {
   const color = theme.faint;
   for (const at of ticks(y0, y1)) {
     pen.path([[left, y(at)], [right, y(at)]], theme.blank);
-    pen.text(left - 6, y(at), String(+at.toPrecision(6)), { color, anchor: "end" });
+    pen.text(left - 6, y(at), tick(at), { color, anchor: "end" });
   }
-  for (const at of ticks(x0, x1)) pen.text(x(at), bottom + 14, String(+at.toPrecision(6)), { color, anchor: "middle" });
+  for (const at of ticks(x0, x1)) pen.text(x(at), bottom + 14, tick(at), { color, anchor: "middle" });
   pen.text(right, bottom + 30, curves.xLabel, { color, anchor: "end" });
   if (mark >= x0 && mark <= x1) pen.path([[x(mark), top], [x(mark), bottom]], theme.mark, 1.5);
   curves.lines.forEach((line, n) => {

@@ -296,8 +296,8 @@ function showTables() {
     const title = state.beside >= 0 && scene.tables.length ? [make("h3", {}, sceneName(scene))] : [];
     return make("div", {}, ...title, make("div", { className: "figures" }, ...scene.tables.map(tableOf)));
   });
-  const parts = [curves, open].map((nodes) => make("div", { className: "figures" }, ...nodes));
-  byId("tables").replaceChildren(...parts, ...contents.tables.map(tableOf));
+  const [drawn, opened] = [curves, open].map((nodes) => make("div", { className: "figures" }, ...nodes));
+  byId("tables").replaceChildren(drawn, ...contents.tables.map(tableOf), opened);
 }
 
 // The open maps, or lines, side by side in one picture.

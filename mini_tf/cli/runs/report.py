@@ -1,0 +1,133 @@
+"""`minitf runs report`: one page of one or more runs: curves, metrics, settings, samples, machines, heads."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mini_tf.cli.runs.compare import RUNS
+from mini_tf.cli.runs.equal_cost import NAMES, EqualCost, display_name
+from mini_tf.cli.runs.run_facts import HEADERS, row_of, shown, summary, warn_of_damage
+from mini_tf.cli.terminal import files
+from mini_tf.cli.terminal.console import Console, command
+from mini_tf.cli.terminal.files import FORCE, OUTPUT
+
+if TYPE_CHECKING:
+    from mini_tf.drawing.page.scenes import Page, PageTable
+    from mini_tf.drawing.panel import Curves
+    from mini_tf.run.comparison.cost_curves import RunCurves
+
+TEXT = typer.Option("--text", metavar="TEXT", help="Show the attention heads of each run on this text.")
+
+
+@command
+def report(
+    console: Console,
+    runs: RUNS,
+    text: Annotated[str | None, TEXT] = None,
+    output: OUTPUT = None,
+    force: FORCE = False,
+) -> None:
+    """Write a page of one or more runs for a browser: curves, metrics beside their baselines, settings, samples.
+
+    Settings are those that differ from the defaults. Several runs stand side by side, and their curves and metrics are
+    compared at equal steps, FLOPs and training time, as by `minitf runs compare`.
+    """
+    from mini_tf.drawing.page.html_file import page_file
+    from mini_tf.run import finding
+    from mini_tf.system.errors import UsageFault
+
+    named = files.check(output, (".html",), force)
+    if not named:
+        raise UsageFault("a report is a file", hint="-o report.html")
+    folders = [finding.find(run) for run in runs]
+    for folder in folders:
+        warn_of_damage(console, folder)
+    equal = EqualCost(folders, None, None)
+    files.write_all(console, named, None, lambda suffix: page_file(_page(console, folders, equal, text)))
+    for note in equal.notes():
+        console.say(note)
+    console.output(result={"runs": [str(folder) for folder in folders]})
+
+
+def _page(console: Console, folders: Sequence[Path], equal: EqualCost, text: str | None) -> "Page":
+    from mini_tf.drawing.page.scenes import Page, PageTable, Scene
+    from mini_tf.run.comparison.cost_curves import RunCurves
+
+    runs = [RunCurves.read(folder, display_name(folder, folders)) for folder in folders]
+    scenes = [Scene({"run": run.name}, tables=[*_tables(run)]) for run in runs]
+    if text is not None:
+        scenes = [_with_heads(console, scene, run.folder, text) for scene, run in zip(scenes, runs, strict=True)]
+    overview = PageTable("", HEADERS, [row_of(summary(run.folder, run.record)) for run in runs])
+    tables = [overview, *(PageTable("", headers, rows) for headers, rows in equal.tables())]
+    names = ", ".join(run.name for run in runs)
+    facts = [] if text is None else [f"Attention heads on: {text}"]
+    beside = "/b1" if len(runs) > 1 else ""
+    title = f"Run {names}" if len(runs) == 1 else f"Runs {names}"
+    curves = [*_curves(runs, not equal.incomparable)]
+    return Page(title, scenes, facts=facts, notes=equal.notes(), tables=tables, curves=curves, row="query",
+                column="key", opens=beside)  # fmt: skip
+
+
+def _curves(runs: "Sequence[RunCurves]", comparable: bool) -> "Iterator[Curves]":
+    """Losses by step, and of several runs also by FLOPs and time. comparable: one unit for all."""
+    from mini_tf.drawing.page.scenes import curves_of
+
+    for axis, cost in {"steps": "step", "flops": NAMES["flops"], "time": f"{NAMES['time']}, s"}.items():
+        lines = {
+            f"{run.name}, {name}{'' if comparable else f', {run.record.loss_unit}'}": dict(run.points(axis, key))  # type: ignore[arg-type]
+            for run in runs
+            for name, key in (("training", "loss"), ("validation", "val.loss"))
+        }
+        curves = curves_of(f"loss by {cost}", cost, lines)
+        if curves.lines and (axis == "steps" or len(runs) > 1):
+            yield curves
+
+
+def _tables(run: "RunCurves") -> "Iterator[PageTable]":
+    """Metrics beside their baselines, settings, the machine, and the last samples of a run."""
+    from mini_tf.drawing.page.scenes import PageTable
+    from mini_tf.run.identity import read_recipe
+
+    metrics, baseline = run.record.metrics, run.record.baseline
+    rows = [
+        [name, value, metrics.get(f"baseline.{name.removeprefix('val.')}")]
+        for name, value in metrics.items()
+        if not name.startswith("baseline.")
+    ]
+    yield PageTable("metrics", ["metric", run.name, baseline or "baseline"], rows)
+    changed = read_recipe(run.folder).model_dump(mode="json", exclude_defaults=True)
+    yield PageTable("settings that differ from the defaults", ["key", "value"], [*map(list, _flat(changed))])
+    machine = [[name, shown(value)] for name, value in run.machine().items() if value is not None]
+    yield PageTable("machine", ["", ""], machine)
+    if samples := sorted((run.folder / "samples").glob("*.txt")):
+        lines = samples[-1].read_text(encoding="utf-8", errors="replace").splitlines()
+        yield PageTable("", (), [[f"{samples[-1].stem}:"], *([line] for line in lines if line.strip())])
+
+
+def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", f"{value:g}" if isinstance(value, float) else shown(value)
+
+
+def _with_heads(console: Console, scene: Any, folder: Path, text: str) -> Any:
+    """The scene with the heads of the run's model on the text; without, and with a note, if it has none."""
+    from dataclasses import replace
+
+    from mini_tf.inspection._attention_files import scene_of
+    from mini_tf.inspection._attention_maps import AttentionRequest, analyze_texts
+    from mini_tf.inspection._encoder_decoder_pairs import with_targets
+    from mini_tf.system.errors import UsageFault
+    from mini_tf.trained.opening import open_trained
+
+    try:
+        trained = open_trained(folder)
+        [sample] = analyze_texts(trained, with_targets(trained, [text], None), AttentionRequest())
+    except UsageFault as fault:
+        console.say(f"note: {fault.message}")
+        return scene
+    return replace(scene, maps=scene_of(sample).maps)
