@@ -31,7 +31,7 @@ MOST = 5
 
 
 class Settings(HeadOptions, TextViewSettings):
-    """Show how a model learns: its heads, predictions, neighbors of words and minimal pairs at every kept checkpoint.
+    """Show how a model learns: heads, predictions, neighbors of words and minimal pairs, at every kept checkpoint.
 
     With -o film.html one page has a slider over the checkpoints. Predictions are the most probable tokens after each
     TEXT, of an encoder at each [MASK]. The recipe film-nano keeps a checkpoint every 20 steps.
