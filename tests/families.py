@@ -121,6 +121,11 @@ T5 = {
     "relative_attention_num_buckets": 8,
     "relative_attention_max_distance": 10, "decoder_start_token_id": 2,
 }  # fmt: skip
+PERCEIVER = {
+    "num_latents": 5, "d_latents": 24, "d_model": 16, "num_blocks": 2, "num_self_attends_per_block": 2,
+    "num_self_attention_heads": 2, "num_cross_attention_heads": 2, "qk_channels": 8, "v_channels": 24,
+    "max_position_embeddings": CONTEXT, "initializer_range": 0.2,
+}  # fmt: skip
 # fmt: off
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama": ("LlamaForCausalLM", "LlamaConfig", LLAMA),
@@ -135,6 +140,11 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama, long wavelengths scaled": ("LlamaForCausalLM", "LlamaConfig",
         LLAMA | {"head_dim": 16, "rope_parameters": LLAMA3}),
     "llama without a head": ("LlamaModel", "LlamaConfig", LLAMA),
+    "llama, another gate": ("LlamaForCausalLM", "LlamaConfig", LLAMA | {"hidden_act": "relu"}),
+    "qwen3": ("Qwen3ForCausalLM", "Qwen3Config",
+        LLAMA | {"num_key_value_heads": 2, "head_dim": 6, "rms_norm_eps": 1e-4}),
+    "qwen3, tied, classes": ("Qwen3ForSequenceClassification", "Qwen3Config",
+        LLAMA | CLASSES | {"num_key_value_heads": 4, "head_dim": 4, "hidden_act": "gelu"}),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", GPT2),
     "gpt2, untied, relu": (
         "GPT2LMHeadModel",
@@ -151,6 +161,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "roberta, 2 types, untied": ("RobertaForMaskedLM", "RobertaConfig",
         ROBERTA | {"type_vocab_size": 2, "tie_word_embeddings": False}),
     "roberta without a head": ("RobertaModel", "RobertaConfig", ROBERTA | {"layer_norm_eps": 1e-3}),
+    "xlm_roberta": ("XLMRobertaForMaskedLM", "XLMRobertaConfig", ROBERTA),
     "distilbert": ("DistilBertForMaskedLM", "DistilBertConfig", DISTILBERT),
     "distilbert, relu": ("DistilBertForMaskedLM", "DistilBertConfig", DISTILBERT | {"activation": "relu"}),
     "distilbert, tags": ("DistilBertForTokenClassification", "DistilBertConfig",
@@ -178,6 +189,14 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "t5 1.1": ("T5ForConditionalGeneration", "T5Config",
         T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
     "t5, gated silu": ("T5ForConditionalGeneration", "T5Config", T5 | {"feed_forward_proj": "gated-silu"}),
+    "eurobert": ("EuroBertForMaskedLM", "EuroBertConfig", LLAMA | {"classifier_pooling": "late"}),
+    "eurobert, biases, tied": ("EuroBertForMaskedLM", "EuroBertConfig",
+        LLAMA | {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, "num_key_value_heads": 2}),
+    "eurobert, classes": ("EuroBertForSequenceClassification", "EuroBertConfig",
+        LLAMA | CLASSES | {"classifier_pooling": "mean"}),
+    "eurobert, numbers": ("EuroBertForSequenceClassification", "EuroBertConfig",
+        LLAMA | {"num_labels": 1, "classifier_pooling": "bos"}),
+    "perceiver": ("PerceiverForMaskedLM", "PerceiverConfig", PERCEIVER),
     "modernbert": ("ModernBertForMaskedLM", "ModernBertConfig", MODERN),
     "modernbert, biases, wide windows": (
         "ModernBertForMaskedLM", "ModernBertConfig",
@@ -193,6 +212,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         BERT | {"num_labels": 1, "problem_type": "regression"}),
     "electra, numbers": ("ElectraForSequenceClassification", "ElectraConfig", ELECTRA | {"num_labels": 1}),
     "llama, classes": ("LlamaForSequenceClassification", "LlamaConfig", LLAMA | CLASSES),
+    "llama, numbers": ("LlamaForSequenceClassification", "LlamaConfig", LLAMA | {"num_labels": 1}),
     "gpt2, classes": ("GPT2ForSequenceClassification", "GPT2Config", GPT2 | CLASSES),
     "gpt_neox, classes": ("GPTNeoXForSequenceClassification", "GPTNeoXConfig",
         LLAMA | CLASSES | {"num_attention_heads": 2}),

@@ -49,7 +49,7 @@ class AllAttention(MultiHeadAttention):
 
     def persistent_vectors(self) -> KeysValues:
         keys, values = self.persistent()
-        return self._normed(keys), values
+        return self.normed(keys, self.k_norm), values
 
     def project(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> tuple[Tensor, Tensor, Tensor]:
         """Beside rotated queries, in the second half of (B, H, L, 2 K), those for persistent keys."""
@@ -58,7 +58,7 @@ class AllAttention(MultiHeadAttention):
         n_heads = self.dims.n_heads
         q_and_k, v = self.project_heads(x, memory)
         q, k = self.rotated(q_and_k, visibility).split([n_heads, self.dims.n_kv_heads], dim=2)
-        q = torch.cat([q, self._normed(q_and_k[:, :, :n_heads])], dim=-1)
+        q = torch.cat([q, self.normed(q_and_k[:, :, :n_heads], self.q_norm)], dim=-1)
         return q.transpose(1, 2), k.transpose(1, 2), v
 
     def attend(

@@ -25,11 +25,11 @@ RUN_DIR = typer.Option(
 OUT = typer.Option(
     "-o", "--output", metavar="DIR", help="The folder to write, which must not exist or be empty.", show_default=False
 )
+AUTO = "auto"
 TO = typer.Option(
     "--to",
     metavar="FAMILY",
-    help="llama, bert, ..., safetensors, or peft (a LoRA adapter).",
-    show_default="the first family that has the model",
+    help="auto, llama, bert, ..., safetensors, or peft (a LoRA adapter); auto: the first family that has the model.",
 )
 LICENSE = typer.Option("--license", metavar="NAME", help="Licence of the model, for its model card.")
 TOKENIZER = typer.Option(
@@ -92,7 +92,7 @@ def export(
     console: Console,
     run: RUN,
     output: Annotated[Path, OUT],
-    to: Annotated[str | None, TO] = None,
+    to: Annotated[str, TO] = "auto",
     step: STEP = None,
     license: Annotated[str, LICENSE] = "unknown",
 ) -> None:
@@ -111,11 +111,11 @@ def export(
     with loading_torch():
         from mini_tf.hf.exporting import PEFT, PLAIN, export_model
 
-    choices = [*listing("hf.families"), PEFT, PLAIN]
-    if to is not None and to not in choices:
+    choices = [AUTO, *listing("hf.families"), PEFT, PLAIN]
+    if to not in choices:
         raise UsageFault(f"--to {to!r}: must be one of {', '.join(choices)}")
     with at_terminal("writing the model and comparing its outputs"):
-        exported = export_model(run, output, to, step, license)
+        exported = export_model(run, output, None if to == AUTO else to, step, license)
     if exported.parity is not None:
         _say_proof(console, exported.parity)
     parity = exported.parity

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from mini_tf.generation.kv_cache import FixedLayerCache, LayerCache
 from mini_tf.generation.position_cache import FixedPosition, StepPosition
+from mini_tf.nn.attention import qk_norm_eps
 from mini_tf.nn.layers.norm import fast_rms_norm
 from mini_tf.nn.mixer import FastProjections, RecurrentAttention, RecurrentUnit, SoftmaxAttention
 from mini_tf.nn.state import State
@@ -20,8 +21,8 @@ class _Heads:
     def __init__(self, projections: FastProjections) -> None:
         self.dims, weight = projections.dims, projections.qkv.weight
         self._qkv, self._bias = weight, projections.qkv.bias
-        eps = torch.finfo(torch.promote_types(weight.dtype, torch.float32)).eps
-        self._norm = fast_rms_norm(weight.new_ones(self.dims.d_k), eps) if projections.qk_norm else None
+        norm = projections.qk_norm
+        self._norm = None if norm is None else fast_rms_norm(norm, qk_norm_eps(norm.dtype))
         self._sizes = [projections.sizes[0] + projections.sizes[1], projections.sizes[2]]
 
     def __call__(self, x: Tensor, position: Position) -> tuple[Tensor, Tensor]:

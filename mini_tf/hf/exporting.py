@@ -12,6 +12,7 @@ from torch import Tensor
 
 import mini_tf
 from mini_tf.data.tokenization.tokenizer_files import SAVED_SOURCES, SAVED_TARGETS
+from mini_tf.hf.equivalence import equivalent_weights
 from mini_tf.hf.families import Facts, Family, Head
 from mini_tf.hf.family_choice import CONFIG, choose
 from mini_tf.hf.layouts import write_tensors
@@ -92,16 +93,16 @@ def _export(loaded: LoadedModel, folder: Path, to: str | None, step: int | str |
     reasons = (
         ["its sources and targets have two vocabularies, and every family that minitf writes has one"] if two else []
     )
-    _undo_standardization(loaded)
+    reasons += _undo_standardization(loaded)
     facts = Facts(loaded.tokenizer.vocabulary, loaded.model.context, loaded.labels)
-    family, head, config, read = choose(loaded.recipe, facts, None if to == PEFT else to, reasons)
+    family, head, config, read = choose(loaded.recipe, facts, None if to == PEFT else to, reasons, to == PEFT)
     if to == PEFT:
         return _export_adapter(loaded, folder, family, head, step)
     recipe = loaded.recipe.model_copy(update={"model": read})
     theirs = Architecture.of(
         recipe, loaded.tokenizer, loaded.source_tokenizer, loaded.labels, loaded.model.context
     ).on_meta()
-    weights = write_tensors(theirs, family.names(read, head), loaded.model.weights())
+    weights = write_tensors(theirs, family.names(read, head), equivalent_weights(loaded.model, theirs))
     files: dict[str, Content] = {
         CONFIG: show_json(config).encode(),
         WEIGHTS: tensors.Serialized(_named(weights, family, head)),
@@ -119,13 +120,19 @@ def _export(loaded: LoadedModel, folder: Path, to: str | None, step: int | str |
 
 
 @torch.no_grad()
-def _undo_standardization(loaded: LoadedModel) -> None:
-    """Change the output layer of a model of numbers so that its outputs are numbers, not standardized ones."""
+def _undo_standardization(loaded: LoadedModel) -> list[str]:
+    """Change the output layer of a model of numbers so that its outputs are numbers, not standardized ones.
+
+    Reasons why its weights cannot express that.
+    """
     labels, head = loaded.labels, loaded.model.head
     if labels is not None and isinstance(head, TaskHead):
         head.linear.weight *= labels.scale
         if head.linear.bias is not None:
             head.linear.bias.mul_(labels.scale).add_(labels.mean)
+        elif labels.mean:
+            return [f"objective.head_bias is false, and the mean of its numbers, {labels.mean:.6g}, is a bias"]
+    return []
 
 
 def _export_adapter(loaded: LoadedModel, folder: Path, family: Family, head: Head, step: int | str | None) -> Exported:

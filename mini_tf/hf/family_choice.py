@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from mini_tf.hf.config_json import shown
+from mini_tf.hf.equivalence import is_equivalent
 from mini_tf.hf.families import Config, Facts, Family, Head
 from mini_tf.hf.families._architectures import shortest_period
 from mini_tf.nn.model import ModelSettings
@@ -17,14 +19,10 @@ _OF_HEAD = ("head", "tied", "output_bias", "head_activation")
 """Settings of the output layer over the vocabulary, which the head of a task replaces."""
 
 
-_FILLED = ("bias", "norm_weight")
-"""Settings that are true in the files of a family and may be false here: such biases are 0 there, such weights 1."""
-
-
 class Written(NamedTuple):
     """A family, one of its heads, and the keys of config.json for a model.
 
-    read: the settings that these files are read back as; they may have biases and weights that the model lacks.
+    read: the settings that these files are read back as: those of the model, or of an equivalent one.
     """
 
     family: Family
@@ -46,10 +44,12 @@ def family_of(config: Config) -> Family:
     return family
 
 
-def choose(recipe: Recipe, facts: Facts, wanted: str | None = None, reasons: Sequence[str] = ()) -> Written:
+def choose(
+    recipe: Recipe, facts: Facts, wanted: str | None = None, reasons: Sequence[str] = (), exact: bool = False
+) -> Written:
     """The family and the architecture that a trained model is written as. RunFault with the reasons if none has it.
 
-    wanted: the only family to try. reasons: why no family has it.
+    wanted: the only family to try. reasons: why no family has it. exact: its matrices must be stored as they are.
     """
     model = recipe.model
     assert isinstance(model, ModelSettings)
@@ -62,14 +62,16 @@ def choose(recipe: Recipe, facts: Facts, wanted: str | None = None, reasons: Seq
             missing = _other_task(head, recipe)
             found = [*reasons]
             found += [
-                f"objective.{key} is {own}, which {family.kind} has {needed}" for key, (own, needed) in missing.items()
+                f"objective.{key} is {shown(own) if isinstance(own, dict) else own}, which {family.kind} has {needed}"
+                for key, (own, needed) in missing.items()
             ]
             config = family.config(model, facts)
             written = Config(config, f"{family.kind}'s {CONFIG}", family.kind)
             read: Any = settings_of("models", model.kind).model_validate(family.settings(written, head))
-            found += [*written.faults, *_differences(family, head, model, read, facts)]
+            found += [*written.faults, *_differences(family, head, model, read, facts, exact)]
             if not found:
-                return Written(family, head, config | _bookkeeping(family, head, facts, recipe), read)
+                config |= _bookkeeping(family, head, facts, recipe)
+                return Written(family, head.with_pool_of(recipe.objective), config, read)
             ways = [
                 f"objective.{key}={'null' if needed is None else str(needed).lower()}"
                 for key, (_, needed) in missing.items()
@@ -115,13 +117,16 @@ def _other_task(head: Head, recipe: Recipe) -> dict[str, tuple[Any, Any]]:
     return {key: (own.get(key), allowed[0]) for key, allowed in needed.items() if own.get(key) not in allowed}
 
 
-def _differences(family: Family, head: Head, model: ModelSettings, read: ModelSettings, facts: Facts) -> Iterator[str]:
-    """Settings of the model that are others after it was written as this family and read back."""
-    free: set[str] = set() if head.objective is None or _over_tokens(head) else {*_OF_HEAD}
+def _differences(
+    family: Family, head: Head, model: ModelSettings, read: ModelSettings, facts: Facts, exact: bool
+) -> Iterator[str]:
+    """Settings that are others after the model was written as this family and read back, and no weights can express."""
+    free = () if head.objective is None or _over_tokens(head) else _OF_HEAD
     ours, theirs = (_plain(one, facts.context) for one in (model, read))
-    free |= {key for key in _FILLED if theirs[key] and not ours[key]}
     other = [
-        key for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key) and not {*key.split(".")} & free
+        key
+        for key in sorted({*ours, *theirs})
+        if ours.get(key) != theirs.get(key) and key not in free and not is_equivalent(key, ours, theirs, exact)
     ]
     kinds = tuple(key.removesuffix("kind") for key in other if key.endswith(".kind"))
     for key in other:
@@ -182,4 +187,8 @@ def _bookkeeping(family: Family, head: Head, facts: Facts, recipe: Recipe) -> di
     if facts.labels is not None:
         names: Sequence[str] = facts.labels.names or ("LABEL_0",)
         config |= {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
-    return config | {"architectures": [head.architecture], "model_type": family.kind, "dtype": "float32"}
+    return config | {
+        "architectures": [head.architecture],
+        "model_type": family.MODEL_TYPE or family.kind,
+        "dtype": "float32",
+    }

@@ -64,6 +64,20 @@ def scaled(theirs: str, factor: float) -> Layout:
     return Changed(theirs, lambda stored: stored * factor, lambda ours: ours / factor)
 
 
+class ScaledParts(Layout):
+    """Parts of ours, of which each is its factor times theirs."""
+
+    def __init__(self, theirs: Sequence[str], factors: Sequence[float]) -> None:
+        super().__init__(*theirs)
+        self._factors = factors
+
+    def read(self, parts: Sequence[Tensor], like: Tensor) -> Tensor:
+        return super().read([part * factor for part, factor in zip(parts, self._factors, strict=True)], like)
+
+    def write(self, ours: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        return [part / factor for part, factor in zip(super().write(ours, sizes), self._factors, strict=True)]
+
+
 def as_row(theirs: str) -> Layout:
     """A vector (N,) is stored as (1, N)."""
     return Changed(theirs, lambda stored: stored[0], lambda ours: ours[None])
@@ -164,18 +178,11 @@ def read_tensors(model: Model, names: Names, theirs: Mapping[str, Tensor]) -> di
 
 
 def write_tensors(model: Model, names: Names, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of the files of a model on the meta device; RunFault if the family has no place for one.
-
-    Of a bias that `weights` lack 0 is written, of the weight of a norm 1.
-    """
+    """The tensors of the files of a model on the meta device; RunFault if the family has no place for one."""
     written: dict[str, Tensor] = {}
-    own = model.weights()
     for pair in pairs_of(model, names):
         try:
-            tensor = weights.get(pair.ours)
-            if tensor is None:
-                tensor = torch.full(own[pair.ours].shape, float(not pair.ours.endswith(".bias")))
-            written |= zip(pair.theirs, pair.layout.write(tensor, pair.sizes), strict=True)
+            written |= zip(pair.theirs, pair.layout.write(weights[pair.ours], pair.sizes), strict=True)
         except ValueError as error:
             raise RunFault(f"{pair.ours} {error}, and this family of models has no such tensor") from error
     return written

@@ -274,6 +274,7 @@ def open_foreign(
     generation = generation_note(folder, config, (FORCED_BOS,) if recipe.model.SOURCE else ())
     unread = f"{config.where}: not read: {_listed(config.unread)}" if config.unread else None
     notes = [*dict.fromkeys(note for one in loaded for note in one.notes), *notes, *filter(None, [generation, unread])]
+    head = head.with_pool_of(recipe.objective)
     return ForeignModel(family, head, recipe, model.eval(), own, source, labels, notes)
 
 

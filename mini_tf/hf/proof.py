@@ -15,7 +15,7 @@ from torch import Tensor
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.hf.families import Head
 from mini_tf.hf.model_folder import open_foreign, read_config
-from mini_tf.nn.layers.head import token_index
+from mini_tf.nn.layers.head import pooled, token_index
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
@@ -138,8 +138,10 @@ def own_outputs(model: Model, head: Head, batch: Batch, dtype: torch.dtype = tor
     model.to(dtype)
     try:
         hidden = model(inputs, source).y
-        if head.pools:
-            hidden = hidden.flatten(0, 1)[token_index("first" if "first" in head.pools else "last", inputs)]
+        if head.pools == ("mean",):
+            hidden = pooled("mean", hidden, inputs)
+        elif head.pools:
+            hidden = hidden.flatten(0, 1)[token_index("first" if head.pools == ("first",) else "last", inputs)]
         outputs: Tensor = hidden if head.objective is None else model.logits(hidden)
         return outputs.to(dtype)
     finally:
@@ -253,7 +255,7 @@ def _transformers(folder: Path, head: Head, deltas: Mapping[str, Tensor]) -> tup
         except Exception as error:
             raise _fault(folder, "run", error) from error
         output: Tensor = outputs_[head.output]
-        return output.to(dtype)
+        return (output if head.pools else output[:, : batch.ids.shape[1]]).to(dtype)  # a Perceiver decodes its context
 
     return f"transformers {transformers.__version__}", outputs, ""
 

@@ -34,6 +34,9 @@ DEFAULTS: Mapping[str, tuple[Any, ...]] = {
 }
 """Settings of text generation, each with the values that are the default."""
 
+CHAT = "{{ %(separator)s }}{%% for message in messages %%}{{ message['content'] }}{{ %(separator)s }}{%% endfor %%}"
+"""The Jinja template of chats: messages between separators."""
+
 
 def _values(path: Path) -> Mapping[str, Any]:
     """The keys of a JSON file; none if it is missing or damaged, which is reported where it is needed."""
@@ -139,6 +142,12 @@ def _object(path: Path) -> Mapping[str, Any]:
     return content
 
 
+def reads_chats(loaded: LoadedModel) -> bool:
+    """Whether a prompt is a whole message, to which a decoder answers, and no text that it continues."""
+    pipeline = loaded.recipe.objective.pipeline()
+    return pipeline is not None and pipeline.FRAMING == "example"
+
+
 def tokenizer_files(loaded: LoadedModel) -> dict[str, bytes]:
     """tokenizer.json and tokenizer_config.json of the texts that the model reads: of an encoder-decoder, the sources.
 
@@ -176,6 +185,8 @@ def tokenizer_files(loaded: LoadedModel) -> dict[str, bytes]:
     }
     if model.causal and not model.SOURCE and "tokens" in loaded.recipe.objective.PREDICTS:
         settings["padding_side"] = "left"  # a text is continued at its last token
+        if reads_chats(loaded) and separator is not None:
+            settings["chat_template"] = CHAT % {"separator": json.dumps(separator)}
     if loaded.model.n_types > 1:
         settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     return {

@@ -41,8 +41,13 @@ Scale = Literal["rsqrt_dk", "none"] | float
 class ProjectionSettings(MixerSettings):
     SUPPORTS = MixerSettings.SUPPORTS | {"rotary"}
 
-    qk_norm: bool = False
-    """Queries and keys are normalized to RMS 1 before the dot product."""
+    qk_norm: bool | Literal["weight"] = False
+    """Queries and keys are normalized to RMS 1 before the dot product; weight: then scaled by learned weights."""
+
+
+def qk_norm_eps(dtype: torch.dtype) -> float:
+    """Epsilon of `qk_norm`: that of at least fp32, so that a model trained in half precision is the same in fp32."""
+    return torch.finfo(torch.promote_types(dtype, torch.float32)).eps
 
 
 def scale_value(scale: Scale, d_k: int) -> float:
@@ -86,7 +91,7 @@ class MultiHeadProjections(Mixer):
 
     def __init__(self, settings: ProjectionSettings, dims: AttentionDims, layer: LayerSpec) -> None:
         super().__init__()
-        self.dims, self.qk_norm = dims, settings.qk_norm
+        self.dims, self.qk_norm = dims, bool(settings.qk_norm)
         # In a tuple, so not registered as a submodule: the embedding owns the module.
         self._positional_encoding = (layer.positional_encoding,)
         self.cross = layer.attention == "cross"
@@ -97,6 +102,9 @@ class MultiHeadProjections(Mixer):
         else:
             self.qkv = FusedLinear(dims.d_model, (q, k, v), layer.bias)
         self.sizes = (q, k, v)
+        self.q_norm, self.k_norm = (
+            nn.Parameter(torch.ones(dims.d_k)) if settings.qk_norm == "weight" else None for _ in range(2)
+        )
         self.out = ResidualLinear(dims.n_heads * dims.d_v, dims.d_model, bias=layer.bias)
 
     def join(
@@ -112,7 +120,10 @@ class MultiHeadProjections(Mixer):
 
     def fast_projections(self) -> FastProjections:
         """Self-attention: the projections of the fast decoder."""
-        return FastProjections(self.dims, self.qkv, self.sizes, self.out, self.qk_norm)
+        weight = self._qk_weight
+        if weight is None and self.qk_norm:
+            weight = self.qkv.weight.new_ones(self.dims.d_k)
+        return FastProjections(self.dims, self.qkv, self.sizes, self.out, weight)
 
     def recall(self, memory: Float[Tensor, "B M d_memory"], token_positions: TokenPositions) -> State:
         """Keys `k` (B, G, M, K) and values `v` (B, G, M, V) of a source."""
@@ -121,7 +132,7 @@ class MultiHeadProjections(Mixer):
 
     def project_query(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B H L K"]:
         """Cross-attention: the queries."""
-        return self._normed(self._heads(self.q(x))).transpose(1, 2)
+        return self.normed(self._heads(self.q(x)), self.q_norm).transpose(1, 2)
 
     def project_memory(
         self, memory: Float[Tensor, "B M d_memory"]
@@ -129,7 +140,7 @@ class MultiHeadProjections(Mixer):
         """Cross-attention: keys and values of a source."""
         assert self.cross, "recall is for cross-attention"
         k, v = split_outputs(self.kv, memory, self.sizes[1:])
-        return self._normed(self._heads(k)).transpose(1, 2), self._heads(v, self.dims.d_v).transpose(1, 2)
+        return self.normed(self._heads(k), self.k_norm).transpose(1, 2), self._heads(v, self.dims.d_v).transpose(1, 2)
 
     def project(
         self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility
@@ -164,12 +175,12 @@ class MultiHeadProjections(Mixer):
         """Queries and keys at the positions of the queries, normalized with `qk_norm`."""
         # Queries and keys have the same width and are rotated and normalized together. Rotations preserve norms, so the
         # norm may come last: then only tensors that the attention scores need anyway are saved for the backward pass.
-        encoding = self._positional_encoding[0]
-        orthogonal = encoding is None or encoding.orthogonal
-        q_and_k = q_and_k if orthogonal else self._normed(q_and_k)
+        encoding, weight = self._positional_encoding[0], self._qk_weight
+        last = weight is None and (encoding is None or encoding.orthogonal)
+        q_and_k = q_and_k if last else self.normed(q_and_k, weight)
         if encoding is not None and self._rotary:
             q_and_k = encoding.rotate(q_and_k, visibility.queries, self.dims.n_heads)
-        return self._normed(q_and_k) if orthogonal else q_and_k
+        return self.normed(q_and_k) if last else q_and_k
 
     def _split(self, x: Tensor, memory: Tensor | State, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
         if isinstance(memory, dict) or memory.shape != x.shape:
@@ -191,9 +202,17 @@ class MultiHeadProjections(Mixer):
     def _heads(self, x: Tensor, d: int | None = None) -> Tensor:
         return x.reshape(*x.shape[:-1], -1, d or self.dims.d_k)
 
-    def _normed(self, x: Tensor) -> Tensor:
-        # The epsilon of at least fp32, so that a model trained in half precision gives the same outputs in fp32.
-        return rms_norm(x, torch.finfo(torch.promote_types(x.dtype, torch.float32)).eps) if self.qk_norm else x
+    @property
+    def _qk_weight(self) -> Tensor | None:
+        """The learned weights of normalized queries and keys, (H + G, K)."""
+        if self.q_norm is None or self.k_norm is None:
+            return None
+        weights = (self.q_norm, self.dims.n_heads), (self.k_norm, self.dims.n_kv_heads)
+        return torch.cat([weight.expand(n, -1) for weight, n in weights])
+
+    def normed(self, x: Float[Tensor, "*at K"], weight: Tensor | None = None) -> Float[Tensor, "*at K"]:
+        """Queries or keys with `qk_norm`, and their learned weight, if there is one."""
+        return rms_norm(x, qk_norm_eps(x.dtype), weight) if self.qk_norm else x
 
 
 class MultiHeadAttention(MultiHeadProjections):

@@ -152,14 +152,15 @@ class FastProjections(NamedTuple):
     """Multi-head self-attention, as the fast decoder needs it.
 
     qkv: the fused projection, whose output is split into `sizes` of queries, keys and values; out: the output
-    projection. qk_norm: queries and keys are normalized to RMS 1.
+    projection. qk_norm: the weight of queries and keys that are normalized to RMS 1, (K,) or (H + G, K); None: they are
+    not.
     """
 
     dims: AttentionDims
     qkv: nn.Linear
     sizes: tuple[int, int, int]
     out: nn.Linear
-    qk_norm: bool
+    qk_norm: Tensor | None
 
 
 class SoftmaxAttention(NamedTuple):

@@ -45,20 +45,24 @@ def vectors(mixer: softmax.Softmax) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("positions", ["none", "rotary", "alibi"])
-@pytest.mark.parametrize("qk_norm", [False, True])
-def test_one_softmax_over_tokens_and_persistent_keys_without_positions(positions: str, qk_norm: bool) -> None:
+@pytest.mark.parametrize("qk_norm", [False, True, "weight"])
+def test_one_softmax_over_tokens_and_persistent_keys_without_positions(positions: str, qk_norm: Any) -> None:
     encoding = settings_of("positions", positions)()
     mixer: Any = TinyMixer(softmax.Settings(n_persistent=N, qk_norm=qk_norm), encoding).mixer  # type: ignore[arg-type]
     (keys, values), x, weight, bias = vectors(mixer), random_tensor(B, L, 12), mixer.qkv.weight, mixer.qkv.bias
     built = encoding.build(12, 4, 6, 64).double()  # type: ignore[attr-defined]
 
-    def normed(part: Tensor) -> Tensor:
-        return part / (part.square().mean() + torch.finfo(part.dtype).eps).sqrt() if qk_norm else part
+    of_queries, of_keys = torch.ones(2, 6, dtype=torch.float64)
+    if qk_norm == "weight":
+        of_queries, of_keys = (norm.data.normal_() for norm in (mixer.q_norm, mixer.k_norm))
+
+    def normed(part: Tensor, weight: Tensor) -> Tensor:
+        return part / (part.square().mean() + torch.finfo(part.dtype).eps).sqrt() * weight if qk_norm else part
 
     def turned(part: Tensor, position: int) -> Tensor:
         if "rotary" not in built.applies_to:
-            return normed(part)
-        turned: Tensor = built.rotate(normed(part).view(1, 1, 1, 6), TokenPositions(1, position)).view(6)
+            return part
+        turned: Tensor = built.rotate(part.view(1, 1, 1, 6), TokenPositions(1, position)).view(6)
         return turned
 
     expected = torch.zeros(B, L, 16, dtype=torch.float64)
@@ -68,11 +72,12 @@ def test_one_softmax_over_tokens_and_persistent_keys_without_positions(positions
             g = h // 2
             ks, vs = k[:, 6 * g : 6 * g + 6], v[:, 4 * g : 4 * g + 4]
             for i in range(L):
-                query = q[i, 6 * h : 6 * h + 6]
-                scores = [normed(query) @ normed(row) / math.sqrt(6) for row in keys[g]]
+                query = normed(q[i, 6 * h : 6 * h + 6], of_queries)
+                scores = [query @ normed(row, of_keys) / math.sqrt(6) for row in keys[g]]
                 for j in range(i + 1):
                     slope = 2.0 ** (-2 * (h + 1)) if positions == "alibi" else 0.0
-                    scores.append(turned(query, i) @ turned(ks[j], j) / math.sqrt(6) - slope * (i - j))
+                    key = turned(normed(ks[j], of_keys), j)
+                    scores.append(turned(query, i) @ key / math.sqrt(6) - slope * (i - j))
                 p = torch.stack(scores).softmax(0)
                 expected[b, i, 4 * h : 4 * h + 4] = p[:N] @ values[g] + p[N:] @ vs[: i + 1]
     expected = expected @ mixer.out.weight.T + mixer.out.bias

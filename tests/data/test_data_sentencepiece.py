@@ -130,6 +130,22 @@ def test_a_llama_model_has_the_ids_of_transformers(models: Path, tmp_path: Path)
     assert not {*ours.encode("".join(NAMES)).tolist()} & v.special_ids
 
 
+def test_a_model_of_xlm_roberta_has_the_ids_of_transformers(models: Path, tmp_path: Path) -> None:
+    folder = folder_of(models, "en", "sentencepiece.bpe.model", tmp_path / "x", tokenizer_class="XLMRobertaTokenizer")
+    ours, reference = Tokenizer.load(folder), transformers().XLMRobertaTokenizer.from_pretrained(folder)
+    for text in TEXTS + SPACES:
+        if not any(name in text for name in (*NAMES, "<mask>")):
+            assert ours.encode(text).tolist() == theirs(reference, text), text
+    v = ours.vocabulary
+    assert (v.size, v.pad, v.separator, v.unk, v.mask) == (len(reference), 1, 2, 3, len(reference) - 1)
+    for name, why in (("t5", "are not <unk>"), ("en", "known of XLM-RoBERTa alone")):
+        other = folder_of(models, name, "sentencepiece.bpe.model", tmp_path / name)
+        if name == "t5":
+            (other / "config.json").write_text(json.dumps({"model_type": "xlm-roberta"}))
+        with pytest.raises(DataFault, match=why):
+            Tokenizer.load(other)
+
+
 @pytest.mark.parametrize("name", ["bytes", "bpe"])
 def test_other_models_have_the_ids_of_sentencepiece(name: str, models: Path, tmp_path: Path) -> None:
     ours = Tokenizer.load(models / f"{name}.model")

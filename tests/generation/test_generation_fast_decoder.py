@@ -55,6 +55,7 @@ SETTINGS["persistent"] = {
 }
 SETTINGS |= {
     "qk_norm": softmax_with(qk_norm=True),
+    "weights of qk_norm": softmax_with(qk_norm="weight"),
     "no scale": softmax_with(scale="none"),
     "a scale": softmax_with(scale=0.3),
 }

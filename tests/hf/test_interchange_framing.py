@@ -53,6 +53,12 @@ BERT_TASK = f"{BERT} n_types: 2, positions: learned, init_std: 0.4}}"
 TASKS = {
     "texts": (BERT_TASK, "objective={kind: classify, pool: first, dense: tanh}", False),
     "pairs": (BERT_TASK, "objective={kind: classify, pool: first, dense: tanh}", True),
+    "the mean of an encoder": (
+        "model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2, norm: rms, activation: relu2, init_std: 0.4,"
+        " attention: {kind: softmax, scale: 0.3}}",
+        "objective={kind: classify, pool: mean, dense: gelu}",
+        False,
+    ),
     "a decoder at the separator": (LLAMA, f"{LLAMA_CLASSES}last}}", False),
     "a decoder at the end of the text": (LLAMA, f"{LLAMA_CLASSES}text_end}}", True),
 }
@@ -128,6 +134,14 @@ def test_numbers_are_the_same(tmp_path: Path) -> None:
     assert minitf("import", tmp_path / "exported", "-o", tmp_path / "again").exit_code == 0
     again = json.loads(minitf("predict", tmp_path / "again", stdin="a 3\n").stdout)["label"]
     assert again == pytest.approx(ours, rel=1e-6)
+
+
+def test_a_mean_without_a_bias_that_could_have_it_is_refused(tmp_path: Path) -> None:
+    rows = "".join(json.dumps({"text": f"a {n}", "label": 3 + n % 5}) + "\n" for n in range(40))
+    objective = "objective={kind: regress, dense: null, head_bias: false, pool: text_end}"
+    run = finetuned(tmp_path, LLAMA, objective, rows)
+    done = minitf("export", run, "-o", tmp_path / "out", "--to", "llama")
+    refused(done, "objective.head_bias is false, and the mean of its numbers, ", exit_code=5)
 
 
 def test_a_classifier_of_the_mean_is_refused_with_a_way_out(tmp_path: Path) -> None:

@@ -59,7 +59,9 @@ def test_softmax_equals_the_papers_formula_with_free_d_k_and_d_v(causal: bool) -
 
 
 @pytest.mark.parametrize(
-    "given", [{}, {"scale": "none"}, {"scale": 0.3}, {"qk_norm": True}, {"qk_norm": True, "scale": 2.0}], ids=str
+    "given",
+    [{}, {"scale": "none"}, {"scale": 0.3}, {"qk_norm": True}, {"qk_norm": True, "scale": 2.0}, {"qk_norm": "weight"}],
+    ids=str,
 )
 @pytest.mark.parametrize(("kind", "side"), [("softmax", "self"), ("softmax", "cross"), ("window", "self")])
 def test_scores_are_scaled_and_queries_and_keys_normalised_as_the_settings_say(
@@ -81,6 +83,8 @@ def test_scores_are_scaled_and_queries_and_keys_normalised_as_the_settings_say(
     )
     if "qk_norm" in given:
         q, k = (t / t.square().mean(dim=-1, keepdim=True).sqrt() for t in (q, k))
+    if given.get("qk_norm") == "weight":
+        q, k = (t * norm.data.normal_() for t, norm in ((q, mixer.q_norm), (k, mixer.k_norm)))
     scale = {"none": 1.0, "rsqrt_dk": 6**-0.5}.get(settings.scale, settings.scale)  # type: ignore[attr-defined]
     distance = (torch.arange(9)[:, None] - torch.arange(source.shape[1])).abs()
     seen = distance <= 2 if kind == "window" else torch.ones_like(distance, dtype=torch.bool)

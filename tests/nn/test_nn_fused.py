@@ -142,7 +142,7 @@ FORMULAS: dict[str, Callable[[float], float]] = {
     "relu": lambda x: max(x, 0.0),
     "relu2": lambda x: max(x, 0.0) ** 2,
 }
-GATES = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh"}
+GATES = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "reglu": "relu"}
 """Activations of two inputs: the formula of the first one, which is multiplied by the second one."""
 
 

@@ -19,7 +19,8 @@ from mini_tf.system.errors import DataFault, suggest
 from mini_tf.system.limits import limits
 from mini_tf.system.safe_files import read_plain
 
-FILE_NAMES = ("tokenizer.json", "spiece.model", "tokenizer.model", "target.spm", "vocab.txt", "vocab.json")
+_MODELS = ("spiece.model", "tokenizer.model", vocab_files.FAIRSEQ, "target.spm")
+FILE_NAMES = ("tokenizer.json", *_MODELS, "vocab.txt", "vocab.json")
 """The tokenizer files of a folder, in order of preference; a vocab.json needs a merges.txt or target.spm."""
 SAVED_TARGETS, SAVED_SOURCES = "target_tokenizer.json", "source_tokenizer.json"
 """The tokenizers of an exported model that has two."""

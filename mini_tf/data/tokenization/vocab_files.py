@@ -18,6 +18,7 @@ from mini_tf.data.tokenization.sentencepiece_models import (
     UNKNOWN,
     UNREACHABLE,
     AddedToken,
+    Piece,
     SentencePieceModel,
     content,
     read_model,
@@ -140,6 +141,8 @@ def json_object(file: Path, text: str) -> dict[str, Any]:
 
 
 SUFFIXES = (".model", ".spm")
+FAIRSEQ = "sentencepiece.bpe.model"
+"""The file of models whose ids are those of fairseq."""
 T5_SENTINELS = 100
 LANGUAGE = re.compile(">>[^<>]+<<")
 """A token of Marian's models for several languages: the language to translate to, written before the text."""
@@ -153,8 +156,23 @@ def load(file: Path, data: bytes, read: Read) -> tuple[str, list[str]]:
         made, notes = _marian(file, model, vocab_files.numbers(vocabulary, read(vocabulary)), vocabulary)
     else:
         config = vocab_files.config_of(file.parent, read)
+        model = _xlm_roberta(file, model, config, read) if file.name == FAIRSEQ else model
         made, notes = tokenizer_json(model, _added(file, model, config, read), config.get("add_prefix_space")), []
     return json.dumps(made), notes
+
+
+def _xlm_roberta(file: Path, model: SentencePieceModel, config: Mapping[str, Any], read: Read) -> SentencePieceModel:
+    """The model with its pieces by the ids of fairseq, which XLM-R has: other special tokens first, the mask last."""
+    path = file.with_name("config.json")
+    word = vocab_files.json_object(path, read(path)).get("model_type") if path.is_file() else None
+    if word != "xlm-roberta" and not str(config.get("tokenizer_class")).startswith("XLMRoberta"):
+        fault = "its ids are known of XLM-RoBERTa alone; save it as tokenizer.json with transformers"
+        raise DataFault.located(str(file), fault)
+    if [piece.text for piece in model.pieces[:3]] != ["<unk>", "<s>", "</s>"]:
+        raise DataFault.located(str(file), "its first pieces are not <unk>, <s> and </s>, as those of XLM-RoBERTa are")
+    first = [Piece(name, 0.0, CONTROL) for name in ("<s>", "<pad>", "</s>")]
+    pieces = [*first, Piece("<unk>", 0.0, UNKNOWN), *model.pieces[3:], Piece("<mask>", 0.0, CONTROL)]
+    return model._replace(pieces=pieces, unknown=3)
 
 
 def _added(file: Path, model: SentencePieceModel, config: Mapping[str, Any], read: Read) -> list[AddedToken]:

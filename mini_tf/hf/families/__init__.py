@@ -16,6 +16,7 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.tokenizer_files import find_two
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.hf.config_json import NO_EFFECT, Config, no_such_model
+from mini_tf.hf.equivalence import GATED
 from mini_tf.hf.layouts import Layer, Layout, Names, within
 from mini_tf.hf.tokenizer_config import end_ids, forced_bos, pad_token, special_token
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
@@ -55,6 +56,10 @@ class Head(NamedTuple):
         own: Any = settings_of("objectives", self.objective["kind"])
         return "tokens" in own.PREDICTS if "tokens" in objective.PREDICTS else objective.kind == self.objective["kind"]
 
+    def with_pool_of(self, objective: ObjectiveSettings) -> "Head":
+        """This head with the pooling of an objective alone."""
+        return self._replace(pools=(objective.model_dump()["pool"],)) if self.pools else self
+
 
 class Facts(NamedTuple):
     """What config.json needs beside the settings of the model. labels: of a task; context: in tokens."""
@@ -65,8 +70,9 @@ class Facts(NamedTuple):
 
 
 def their_word(ours: str, meanings: Mapping[str, str]) -> str:
-    """Their word for one of ours; ours, which reading back refuses, if they have none."""
-    return next((theirs for theirs, own in meanings.items() if own == ours), ours)
+    """Their word for one of ours or an equivalent one; ours, which reading back refuses, if they have none."""
+    words = {own: theirs for theirs, own in reversed([*meanings.items()])}
+    return words.get(ours) or words.get(GATED.get(ours, ""), ours)
 
 
 def value_of(kind: Kind, key: str, default: Any) -> Any:
@@ -116,6 +122,8 @@ class Family(Kind):
 
     PACKAGE = "hf.families"
 
+    MODEL_TYPE: ClassVar[str] = ""
+    """Its model_type, if that is not its name here."""
     MODEL: ClassVar[str]
     """The architecture in a recipe: `model.kind`."""
     PREFIX: ClassVar[str] = ""

@@ -42,11 +42,12 @@ class DecoderFamily(Family):
 
 
 def decoder_heads(name: str, causal: str) -> tuple[Head, ...]:
-    """The heads of a decoder: of next tokens, of classes of whole texts by their last token, and none."""
-    classes = {**RAW, "dense": None, "head_bias": False}
+    """The heads of a decoder: of next tokens, of classes or numbers of texts by their last token, and none."""
+    texts, pools, needs = f"{name}ForSequenceClassification", tuple(DecoderFamily.POOLS), {"dense": None}
     return (
         Head(f"{name}{causal}", {"kind": "next_token"}),
-        Head(f"{name}ForSequenceClassification", {"kind": "classify"}, needs=classes, pools=tuple(DecoderFamily.POOLS)),
+        Head(texts, {"kind": "classify"}, needs={**RAW, **needs, "head_bias": False}, pools=pools),
+        Head(texts, {"kind": "regress"}, needs={"wide": None, **needs, "head_bias": False}, pools=pools, numbers=True),
         Head(f"{name}Model", None, True, "last_hidden_state"),
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 from mini_tf.hf.families import Config, Facts, Family, Head, their_word, value_of
 from mini_tf.hf.families._architectures import UNUSED_HEAD, shortest_period
 
-GATED = {"gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh", "silu": "swiglu"}
+GATED = {"gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh", "silu": "swiglu", "relu": "reglu"}
 PLAIN = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu"}
 FULL, SLIDING = "full_attention", "sliding_attention"
 BASES = {FULL: ("global_rope_theta", 160000.0), SLIDING: ("local_rope_theta", 10000.0)}

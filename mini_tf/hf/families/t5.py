@@ -13,7 +13,7 @@ from mini_tf.nn.layers.feed_forward import ACTIVATIONS
 
 WORDS = {
     **{"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh", "silu": "silu"},
-    **{"gated-gelu": "geglu_tanh", "gated-gelu_new": "geglu_tanh", "gated-silu": "swiglu"},
+    **{"gated-gelu": "geglu_tanh", "gated-gelu_new": "geglu_tanh", "gated-silu": "swiglu", "gated-relu": "reglu"},
 }
 OWN: Layer = {
     "own.norm": "layer.0.layer_norm",

@@ -1,7 +1,7 @@
 """The feed-forward layer, d_model -> d_ff -> d_model.
 
 Source: Vaswani et al. 2017, section 3.3; GELU: arXiv:1606.08415; squared ReLU: So et al. 2021, arXiv:2109.08668;
-SwiGLU and GEGLU: Shazeer 2020, arXiv:2002.05202 (`up` computes gate and value together: 1.5 times the parameters).
+SwiGLU, GEGLU, ReGLU: Shazeer 2020, arXiv:2002.05202 (`up` computes gate and value together: 1.5 times the parameters).
 """
 
 from collections.abc import Callable
@@ -53,6 +53,11 @@ def _geglu_tanh(x: Tensor) -> Tensor:
     return F.gelu(gate, approximate="tanh") * value
 
 
+def _reglu(x: Tensor) -> Tensor:
+    gate, value = x.chunk(2, dim=-1)
+    return F.relu(gate) * value
+
+
 class ActivationFunction(NamedTuple):
     """(..., n_inputs F) -> (..., F); n_inputs is 2 for gated activations."""
 
@@ -69,6 +74,7 @@ ACTIVATIONS = {
     "swiglu": ActivationFunction(_swiglu, n_inputs=2),
     "geglu": ActivationFunction(_geglu, n_inputs=2),
     "geglu_tanh": ActivationFunction(_geglu_tanh, n_inputs=2),
+    "reglu": ActivationFunction(_reglu, n_inputs=2),
 }
 """Activations by the names used in recipes."""
 if TYPE_CHECKING:

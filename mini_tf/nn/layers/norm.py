@@ -112,9 +112,13 @@ def fast_norm(norm: nn.Module, like: Tensor) -> Callable[[Tensor], Tensor]:
 def fast_rms_norm(weight: Tensor, eps: float) -> Callable[[Tensor], Tensor]:
     """RMSNorm in four operations: x / sqrt(|x|^2 + D eps), times sqrt(D) and the weight; elsewhere than on a CPU in
     one.
+
+    weight: (D,), or (N, D) for inputs (B, N, D).
     """
-    d = len(weight)
+    d = weight.shape[-1]
     if weight.device.type != "cpu":
+        if weight.dim() > 1:
+            return lambda x: F.rms_norm(x, (d,), None, eps) * weight
         return lambda x: F.rms_norm(x, (d,), weight, eps)
     least, scale = weight.new_tensor((d * eps) ** 0.5), weight * d**0.5
     return lambda x: (x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), least)).mul_(scale)
