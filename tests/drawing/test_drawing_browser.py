@@ -15,8 +15,8 @@ from page_files import HOSTILE, maps_of, page
 
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.page.html_file import page_file
-from mini_tf.drawing.page.scenes import Page
-from mini_tf.drawing.panel import Curves
+from mini_tf.drawing.page.scenes import Page, PageMap, Scene
+from mini_tf.drawing.panel import Curves, Panel
 
 pytestmark = pytest.mark.browser
 TOKENS = ["<s>", "the", " cat", " saw", " the", " dog", " and", " ran", "."]
@@ -145,12 +145,13 @@ def test_the_keyboard_alone_reaches_everything(tab: Tab) -> None:
     assert "Choose a query" in shown.locator("#said").text_content()
     tab_to("summary")
     shown.keyboard.press("Enter")
-    assert shown.locator("#open details th[scope=row]").count() >= len(TOKENS)
+    shown.locator("#open details th[scope=row]").nth(len(TOKENS) - 1).wait_for()
 
 
 def test_the_tables_have_the_numbers_of_the_map(tab: Tab) -> None:
     shown = tab.open(page(TOKENS), "#L0H1/q8")
     shown.locator("summary").click()
+    shown.locator("#open details table").first.wait_for()
     weights = shown.locator("#open details table").first.locator("tbody td:last-child").all_text_contents()
     assert weights == [f"{number:.4f}" for number in maps_of(tab.data)[1][8]]
     assert shown.locator("#open details caption").last.text_content() == "all heads"
@@ -196,6 +197,21 @@ def test_checkpoints_stand_side_by_side_and_under_a_slider(tab: Tab) -> None:
     assert shown.locator("#open figure").count() == 2
     assert shown.locator("#open figure h3").first.text_content() == "a <b>text</b>, 20"
     assert shown.locator("#tables tbody th").all_text_contents() == ["at 20", "at 0"]
+
+
+def test_cross_attention_has_a_text_of_queries_and_one_of_keys(tab: Tab) -> None:
+    weights = np.array([[0.25, 0.75], [0.5, 0.5], [1.0, 0.0]])
+    maps = [
+        PageMap(Panel("", TOKENS[:3], TOKENS[3:5], weights), "cross.L0H0", "cross", 0, 0),
+        PageMap(Panel("", TOKENS[:3], TOKENS[:3], np.eye(3)), "decoder.self.L0H0", "decoder.self", 0, 0),
+    ]
+    shown = tab.open(Page("pairs", [Scene({}, maps)], row="query", column="key"), "#cross.L0H0/q0")
+    assert shown.locator("#open .text h3").all_text_contents() == ["queries", "keys"]
+    assert shown.locator("#grid h3").all_text_contents() == ["cross layer 0", "decoder.self layer 0"]
+    titles = [one.get_attribute("title") for one in shown.locator(".text").last.locator(".token").all()]
+    assert titles == ["·saw (0) 0.250", "·the (1) 0.750"]
+    shown.locator(".head").last.click()
+    assert shown.locator("#open .text h3").all_text_contents() == ["text"]
 
 
 def test_the_shown_picture_is_saved(tab: Tab) -> None:
@@ -247,6 +263,7 @@ def test_a_page_fits_every_screen_without_faults_of_access(tab: Tab, width: int,
     assert shown.evaluate("document.documentElement.scrollWidth") <= width
     assert shown.evaluate("document.documentElement.dataset.theme") == scheme
     shown.locator("summary").click()
+    shown.locator("#open details table").first.wait_for()
     faults = axe.Axe().run(shown).response["violations"]
     serious = [fault for fault in faults if fault["impact"] in ("serious", "critical")]
     assert [(fault["id"], [node["html"][:200] for node in fault["nodes"][:2]]) for fault in serious] == []

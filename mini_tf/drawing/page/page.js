@@ -11,7 +11,8 @@ const sceneName = (scene) => Object.values(scene.at).join(", ");
 const mapIn = (scene) => scene.maps.find((map) => map.name === state.name);
 const openScenes = () => [state.scene, state.beside].filter((n) => n >= 0).map((n) => scenes[n]);
 const chosenIn = (map) => (state.rows.length ? state.rows : [state.row]).filter((i) => i >= 0 && i < map.rows.length);
-const titleOf = (map) => map.title || map.name;
+const titleOf = (map) => map.title || contents.title;
+const plural = (text) => `${text.replace(/([^aeiou])y$/, "$1ie")}s`;
 const plain = (text) => text.replaceAll("·", " ").toLowerCase().trim();
 const token = (labels, i) => `${labels[i].slice(0, 60)} (${i})`;
 
@@ -146,7 +147,7 @@ function figure(scene, count) {
   const aria = { role: "application", label };
   const scroll = make("div", { className: `scroll ${state.view}`, tabIndex: 0, aria }, ...parts);
   const strips = map.rows === map.columns ? [strip("text", map, true, true)]
-    : [strip(`${ROW}s`, map, true, false), strip(`${COLUMN}s`, map, false, true)];
+    : [strip(plural(ROW), map, true, false), strip(plural(COLUMN), map, false, true)];
   const title = count > 1 ? [make("h3", {}, sceneName(scene))] : [];
   const node = make("figure", {}, ...title, scroll, ...strips, make("canvas", { className: "print" }));
   const room = document.querySelector("main").clientWidth / count - 30;
@@ -343,7 +344,7 @@ function start() {
   const keys = `Keys: Tab moves between the parts, arrows within one; Enter adds a ${ROW}, Escape clears.`;
   const precision =
     `Maps have numbers of ${contents.bits} bits, with an error of at most ${contents.error.toPrecision(2)}.`;
-  const help = ["The address names what is open.", ...(contents.labels.length ? [keys, precision] : [])];
+  const help = contents.labels.length ? [keys, precision, "The address names what is open."] : [];
   const section = (id) => make("section", { id, hidden: id !== "tables" });
   document.body.replaceChildren(
     make("header", {}, make("h1", {}, contents.title), flip),
