@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +14,7 @@ OTHERS = (
     *("sacrebleu", "sklearn.metrics", "rouge_score.rouge_scorer", "seqeval.metrics"),
     *("torch._dynamo", "torch.distributed.fsdp", "transformers.models.auto"),
 )
-"""Libraries that commands import where they need them."""
+"""Libraries that commands import where they need them, if they are there."""
 
 
 @cache
@@ -26,7 +27,8 @@ def warm() -> None:
                 ".".join(file.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__")
             )
     for name in OTHERS:
-        importlib.import_module(name)
+        with suppress(ModuleNotFoundError):
+            importlib.import_module(name)
     app._program()
     loss_curve([(1, 1.0)], [(1, 1.0)], "warm", "nats")
     gc.freeze()  # no fork looks at it
