@@ -34,7 +34,7 @@ FLOORS: list[dict[str, str]] = [
     },
     {"jobs": "from recipe to run, proof of resume", "testing": "the contracts of all kinds as functions"},
     {"cost": "what a recipe costs, measured on a few steps of its run"},
-    {"cli": "one file a command"},
+    {"cli": "one file a command", "api": "the same in Python"},
 ]
 """From the bottom up, each part with what it is for. `papers` import any floor, and none imports a paper."""
 

@@ -73,16 +73,10 @@ def predict(
 
     trained = open_models(run, step, device, average)
     from mini_tf.pipelines import pipeline_of
+    from mini_tf.pipelines._commands import predict_settings
     from mini_tf.trained.evaluating import decision_notes, other_data
 
-    settings = trained.recipe.objective.pipeline()
-    if settings is None or settings.COMMAND != "predict":
-        hint = f"use `minitf generate {trained.folder.name}`" if settings is not None else None
-        raise UsageFault(
-            f"{trained.folder.name} was trained with the objective {trained.recipe.objective.kind}, which predicts no"
-            " labels",
-            hint=hint,
-        )
+    predict_settings(trained)
     if trained.members:
         console.detail(f"each prediction is the mean over the models of {len(trained.members)} runs (train.ensemble)")
     options = class_options(trained, top, threshold or [])
@@ -152,12 +146,7 @@ def _print(console: Console, predictor: "Predictor", batches: Iterator[list[Any]
 def _lines(predictor: "Predictor", examples: list[Any]) -> Iterator[dict[str, Any]]:
     """What is printed for each example, as JSON."""
     for example, prediction in _predict(predictor, examples):
-        yield {
-            "line": _number_of(example.where),
-            **prediction.more,
-            "label": prediction.label,
-            "scores": prediction.scores,
-        }
+        yield {"line": _number_of(example.where), **prediction.to_json()}
 
 
 def _predict(predictor: "Predictor", examples: list[Any]) -> "Iterator[tuple[Any, Prediction]]":

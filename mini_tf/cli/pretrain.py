@@ -62,18 +62,18 @@ def training_command(
         exit_code = None if dry_run or print_config else launched(console, nproc)
         if exit_code is not None:
             return exit_code
-        if out_dir is None and name is None and not fresh:
-            out_dir = _run_itself(arguments or [])
-        folder = out_dir if name is None else (out_dir or Path("outputs")) / name
         with show_progress("loading PyTorch and the recipe"):
-            resolved = _resolve(arguments or [], device, check_arguments, folder)
+            from mini_tf.recipe.task_recipes import command_warning
+            from mini_tf.run.identity import resolve_command
+
+            resolved, out_dir = resolve_command(arguments or [], device, out_dir, name, fresh, check_arguments)
         bounds = _gates(resolved, gates or [], expect)
         if print_config:
             from mini_tf.recipe.reading import dump
 
             console.output(dump(resolved.recipe).rstrip(), result=resolved.recipe.model_dump(mode="json"))
             return 0
-        if warning := _command_warning(console.command, resolved):
+        if warning := command_warning(console.command, resolved):
             console.warn(warning)
         from mini_tf.jobs.identifying import Options
         from mini_tf.run.location import RunLocation
@@ -89,46 +89,6 @@ def training_command(
     body.__name__, body.__doc__ = name, summary
     body.__annotations__["arguments"] = recipe
     return command(body)
-
-
-def _command_warning(command: str, resolved: "Resolved") -> str | None:
-    """A warning where the recipe belongs to the other command; both train the same."""
-    recipe, shown = resolved.recipe, resolved.name
-    if command == "finetune" and recipe.objective.dataset().STREAM and recipe.model.init_from is None:
-        return (
-            f"{shown} trains from scratch, as `minitf pretrain {shown}` does; model.init_from=RUN starts from the"
-            " weights of a run"
-        )
-    if command == "pretrain" and not recipe.objective.dataset().STREAM and "tokens" not in recipe.objective.PREDICTS:
-        return f"{shown} is a task recipe; its command is `minitf finetune {shown}`, which does the same"
-    return None
-
-
-def _resolve(
-    arguments: list[str],
-    device: str | None,
-    check_arguments: Callable[[str | None, list[str]], None],
-    folder: Path | None,
-) -> "Resolved":
-    """The recipe with overrides. folder: the run folder that may be continued, where it is named."""
-    from mini_tf.recipe.arguments import split_arguments
-    from mini_tf.run.identity import resolve
-
-    recipe, overrides = split_arguments(arguments)
-    check_arguments(recipe, overrides)
-    return resolve(recipe, overrides if device is None else [*overrides, f"runtime.device={device}"], folder)
-
-
-def _run_itself(arguments: list[str]) -> Path | None:
-    """The folder of a run that is the only argument, which is then continued; None for every other recipe."""
-    from mini_tf.recipe.arguments import is_override, presets
-    from mini_tf.run.finding import is_run
-    from mini_tf.run.identity import run_of
-
-    if len(arguments) != 1 or not arguments[0] or is_override(arguments[0]) or arguments[0] in presets():
-        return None
-    folder = Path(run_of(arguments[0]) or "")
-    return folder if is_run(folder) else None
 
 
 def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]":

@@ -22,7 +22,7 @@ from mini_tf.run.tensors import CheckpointTensors
 from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.system.strict_json import show_json
 from mini_tf.trained.framing import check_template
-from mini_tf.trained.opening import load_trained, write_model_files
+from mini_tf.trained.opening import Trained, load_trained, ready, write_model_files
 
 
 @dataclass(frozen=True)
@@ -50,21 +50,7 @@ def import_model(
     The folder of the run is made after the proof. Raises RunFault if minitf has no such model, a file is damaged, or
     the outputs differ by more than `proof.TOLERANCE`.
     """
-    adapter = read_adapter(source) if is_adapter(source) else None
-    if adapter is None and base is not None:
-        raise UsageFault(
-            f"--base {base}: {source} is no adapter in PEFT's format",
-            hint="leave --base out to import the folder alone",
-        )
-    model_folder = source.absolute() if adapter is None else (base or Path(adapter.base)).absolute()
-    if adapter is not None and (model_folder / manifest.NAME).exists():
-        hint = "--base names the model folder that the run was imported from, or an export of the run"
-        raise RunFault(f"{source}: its base is a run of minitf: {model_folder}", hint=hint, where=[str(source)])
-    deltas = {} if adapter is None else adapter.deltas
-    foreign = open_foreign(model_folder, tokenizer, deltas, unknown_to_transformers(model_folder))
-    check_template(foreign, str(tokenizer or model_folder))
-    for note in foreign.notes:
-        say(note)
+    foreign, model_folder, deltas = read_foreign(source, say, tokenizer, base)
     text = f"# {foreign.head.architecture}, imported from {source.absolute()}\n{dump(foreign.recipe)}"
     name = re.sub(r"[^\w.-]+", "-", source.absolute().name).strip("-.") or foreign.family.kind
     resolved = Resolved(foreign.recipe, name, {}, False, text, source, Node({}, str(source)))
@@ -72,10 +58,9 @@ def import_model(
     if foreign.source_tokenizer is not foreign.tokenizer:
         hashes["source_tokenizer"] = foreign.source_tokenizer.hash
     identity = Identity.of(resolved, hashes)
-    if adapter is not None:
+    if deltas is not None:
         identity = replace(identity, hashes={**identity.hashes, "adapter": FileHashes().sha256(source / WEIGHTS)})
-        say(f"the adapter is added to {len(deltas)} matrices of {model_folder}")
-    parity = _prove(foreign, model_folder, deltas)
+    parity = _prove(foreign, model_folder, deltas or {})
     parity.check(source)
     with open_run(location, identity) as run:
         if run.status != "finished":
@@ -88,6 +73,42 @@ def import_model(
         run.write(FILE, show_json(parity.to_json()))
         run.finish("done")
         return Imported(run.folder, parity, run.manifest.parameters)
+
+
+def read_foreign(
+    source: Path, say: Report, tokenizer: Path | None = None, base: Path | None = None
+) -> tuple[ForeignModel, Path, Mapping[str, Tensor] | None]:
+    """The model of a Hugging Face folder, the folder of its weights, and what an adapter in it adds to them, if any.
+
+    Raises what `import_model` does, before its proof.
+    """
+    adapter = read_adapter(source) if is_adapter(source) else None
+    if adapter is None and base is not None:
+        raise UsageFault(
+            f"--base {base}: {source} is no adapter in PEFT's format",
+            hint="leave --base out to import the folder alone",
+        )
+    model_folder = source.absolute() if adapter is None else (base or Path(adapter.base)).absolute()
+    if adapter is not None and (model_folder / manifest.NAME).exists():
+        hint = "--base names the model folder that the run was imported from, or an export of the run"
+        raise RunFault(f"{source}: its base is a run of minitf: {model_folder}", hint=hint, where=[str(source)])
+    deltas = None if adapter is None else adapter.deltas
+    foreign = open_foreign(model_folder, tokenizer, deltas or {}, unknown_to_transformers(model_folder))
+    check_template(foreign, str(tokenizer or model_folder))
+    for note in foreign.notes:
+        say(note)
+    if deltas is not None:
+        say(f"the adapter is added to {len(deltas)} matrices of {model_folder}")
+    return foreign, model_folder, deltas
+
+
+def open_model(source: Path, device: str, say: Report) -> Trained:
+    """The model of a Hugging Face folder for inference; nothing is written, and `import_model` has the proof.
+
+    Raises what `read_foreign` does.
+    """
+    foreign, _, _ = read_foreign(source, say)
+    return ready(foreign.loaded(source.absolute()), device, own={})
 
 
 def _prove(foreign: ForeignModel, source: Path, deltas: Mapping[str, Tensor]) -> Parity:

@@ -56,8 +56,8 @@ class Fitter(MetricAccumulator, Protocol):
 class Output(NamedTuple):
     """The output for one prompt.
 
-    result: for --json, with `notes` if the prompt was truncated or has unknown characters. lines: for a prompt that was
-    a line of a file. shown: for a prompt that was an argument.
+    result: for --json, with the `texts`, and `notes` if the prompt was truncated or has unknown characters. lines: for
+    a prompt that was a line of a file. shown: for a prompt that was an argument.
     """
 
     result: dict[str, Any]
@@ -108,6 +108,9 @@ class Prediction(NamedTuple):
     label: Any
     scores: Any
     more: Mapping[str, Any] = {}
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.more, "label": self.label, "scores": self.scores}
 
 
 @dataclass(frozen=True)

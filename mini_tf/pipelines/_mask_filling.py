@@ -91,9 +91,10 @@ class MaskFillGenerator:
                 candidates = [
                     [{"token": candidate.token, "p": candidate.p} for candidate in ranked] for ranked in masks
                 ]
-                result = {"prompt": prompt, "candidates": candidates, **notes_entry(own_notes)}
+                filled = self.mask_filler.fill(masked, masks)
+                result = {"prompt": prompt, "candidates": candidates, "texts": [filled], **notes_entry(own_notes)}
                 shown = [*([one_line(prompt)] if len(prompts) > 1 else []), *_table(masks)]
-                yield Output(result, [one_line(self.mask_filler.fill(masked, masks))], shown)
+                yield Output(result, [one_line(filled)], shown)
         if fault is not None:
             raise fault
 

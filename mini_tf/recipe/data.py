@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from mini_tf.recipe.corpora import CORPUS, CorpusSettings, find_corpus, has_pairs
 from mini_tf.recipe.kinds import Kind, OneOrMore, Rule, Rules, Section
 from mini_tf.recipe.values import fit, real_number, show
+from mini_tf.system.errors import UsageFault
 
 NonEmptyText = Annotated[str, Field(min_length=1)]
 Corpus = NonEmptyText | Annotated[tuple[NonEmptyText, ...], OneOrMore()]
@@ -204,4 +205,16 @@ class Data(Section):
         """Whether examples are pairs of a source and a target."""
         return (
             isinstance(self.train, FilePair) or has_pairs(self.train) or bool({"source", "target"} & set(self.fields))
+        )
+
+
+def check_evaluated(data: str | None, split: str | None, fields: str | None) -> None:
+    """UsageFault for options on the data of an evaluation that contradict each other."""
+    if data is not None and split == "train":
+        raise UsageFault(
+            f"--data {data} has no training split: all of it is evaluated", hint="give one of --data and --split"
+        )
+    if data is None and fields is not None:
+        raise UsageFault(
+            f"--fields {fields}: used without --data", hint="--data FILE names the file with these columns"
         )

@@ -2,14 +2,14 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from mini_tf.recipe import reading
-from mini_tf.recipe.arguments import presets
+from mini_tf.recipe.arguments import is_override, presets, split_arguments
 from mini_tf.recipe.corpora import built_in_corpora
 from mini_tf.recipe.kind_folders import KindFault, added_kinds, installed_version
 from mini_tf.recipe.kinds import added_kinds_in, files_with
@@ -207,6 +207,36 @@ def resolve(recipe: str | None, overrides: Sequence[str] = (), run_folder: Path 
             if folder is not None and os.path.isfile(os.path.join(folder, manifest.NAME)):
                 check_installed(Path(folder))
         raise
+
+
+def resolve_command(
+    arguments: Sequence[str],
+    device: str | None,
+    out_dir: Path | None,
+    name: str | None,
+    fresh: bool,
+    check_arguments: Callable[[str | None, list[str]], None] = lambda recipe, overrides: None,
+) -> tuple[Resolved, Path | None]:
+    """The recipe of a training command, and its folder: `out_dir`, or that of a run which is the only argument.
+
+    arguments: [RECIPE] [DATA ...] [KEY=VALUE ...]. check_arguments: called with the recipe and the overrides, may
+    raise UsageFault.
+    """
+    if out_dir is None and name is None and not fresh:
+        out_dir = _run_itself(arguments)
+    recipe, overrides = split_arguments(arguments)
+    check_arguments(recipe, overrides)
+    if device is not None:
+        overrides = [*overrides, f"runtime.device={device}"]
+    return resolve(recipe, overrides, out_dir if name is None else (out_dir or finding.OUTPUTS) / name), out_dir
+
+
+def _run_itself(arguments: Sequence[str]) -> Path | None:
+    """The folder of a run that is the only argument, which is then continued; None for every other recipe."""
+    if len(arguments) != 1 or not arguments[0] or is_override(arguments[0]) or arguments[0] in presets():
+        return None
+    folder = Path(run_of(arguments[0]) or "")
+    return folder if finding.is_run(folder) else None
 
 
 def run_of(recipe: str | None) -> str | Path | None:

@@ -40,6 +40,19 @@ class MinitfError(Exception):
         self.where = tuple(where)
         self.faults = tuple(faults) or (message,)
 
+    @property
+    def lines(self) -> Sequence[str]:
+        """The lines that a command prints: location first; a single fault has the hint on the same line."""
+        if len(self.faults) > 1:
+            return [*self.faults, *([self.hint] if self.hint else [])]
+        [line] = self.faults
+        if self.where and self.where[0] not in line:
+            line = f"{self.where[0]}: {line}"
+        return [f"{line}; {self.hint}" if self.hint else line]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
     @classmethod
     def located(cls: type[Fault], where: str, message: str, hint: str | None = None) -> Fault:
         """An error at one location, which is prefixed to the message."""

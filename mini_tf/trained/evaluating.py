@@ -77,6 +77,8 @@ def decision_notes(trained: Trained, fitted_on: bool = False) -> list[str]:
             " are optimistic"
         )
         return [note] if n and fitted_on else []
+    if not finding.is_run(trained.folder):  # a model that was opened where it lies, in another tool's form
+        return []
     record = manifest.read(trained.folder)
     fitted = record.decision
     if fitted is None or fitted == manifest.Decision(figures=fitted.figures):

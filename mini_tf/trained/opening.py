@@ -136,10 +136,18 @@ def open_trained(
     """`load_trained`, in eval mode on `device`, in the run's own precision if the device type is the same."""
     folder = finding.find(run)
     setup = _setup(device, manifest.read(folder).auto)  # before the weights, which may take long to load
+    return _ready(load_trained(folder, step, average), setup)
+
+
+def ready(loaded: LoadedModel, device: str = "auto", own: Mapping[str, Tensor] | None = None) -> Trained:
+    """A loaded model in eval mode on `device`. own: as in `Trained`."""
+    return _ready(loaded, _setup(device, loaded.auto), own)
+
+
+def _ready(loaded: LoadedModel, setup: Setup, own: Mapping[str, Tensor] | None = None) -> Trained:
     setup.apply()
-    loaded = load_trained(folder, step, average)
     loaded.model.to(setup.device).eval()
-    return Trained(**vars(loaded), setup=setup)
+    return Trained(**vars(loaded), setup=setup, own=own)
 
 
 def load_trained(run: str | Path, step: int | str | None = None, average: int | str | None = None) -> LoadedModel:

@@ -14,8 +14,10 @@ from commands import QUIET, content, minitf, refused, trained
 from families import CASES, V, change_config, folder_of, transformers
 from safetensors.torch import load_file, save_file
 
+import mini_tf
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.hf.families import gpt2
+from mini_tf.system.errors import UsageFault
 
 EXACT = 1e-5
 SHARED = Path(os.environ.get("MINITF_SHARED", Path(__file__).parents[2] / "../shared"))
@@ -606,3 +608,19 @@ def test_an_adapter_goes_out_in_pefts_format_and_comes_in_added_to_its_base(tmp_
     (out / "adapter_config.json").write_text(change_adapter)
     refused(minitf("import", out, "-o", tmp_path / "no"), "use_dora is true", exit_code=5)
     refused(minitf("export", tmp_path / "again", "-o", tmp_path / "no", "--to", "peft"), "has no adapter", exit_code=2)
+
+
+def test_a_model_of_hugging_face_is_opened_where_it_lies(tmp_path: Path) -> None:
+    source = folder_of("gpt2", tmp_path / "theirs")
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    with pytest.warns(mini_tf.ResultWarning, match="the tokenizer would encode <pad>"):
+        run = mini_tf.load(source)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+    assert minitf("import", source, "-o", tmp_path / "run").exit_code == 0
+    options: dict[str, Any] = {"greedy": True, "max_new_tokens": 5}
+    assert run.generate(["w5 w9", "w7"], **options) == mini_tf.load(tmp_path / "run").generate(
+        ["w5 w9", "w7"], **options
+    )
+    assert run.metrics == {}
+    with pytest.raises(UsageFault, match="is no run of minitf and has no checkpoints"):
+        mini_tf.load(source, step="last")

@@ -15,13 +15,14 @@ import typer
 import yaml
 from commands import EXACT, TINY, minitf, refused, trained
 
-from mini_tf.cli.finetune import finetune, task_recipes
+from mini_tf.cli.finetune import finetune
 from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cost import run_cost
 from mini_tf.jobs.sets.set_metrics import main_metric, median_run, spread
 from mini_tf.recipe import reading
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.metrics import Gate
+from mini_tf.recipe.task_recipes import task_recipes
 from mini_tf.run import manifest, set_files
 from mini_tf.run.folder import Run
 from mini_tf.system.errors import UsageFault

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from mini_tf.cli.terminal.options import INPUT_OUTPUT
+from mini_tf.recipe.kind_settings.pipelines import OPTION_RANGES
 from mini_tf.recipe.sections import Generate
 from mini_tf.recipe.text_input import refuse_non_utf8
 from mini_tf.system.errors import UsageFault
@@ -32,6 +33,8 @@ def _option(panel: str, of: Any, flags: str, metavar: str | None, help: str, **m
     if of is Generate:
         default = Generate.model_fields[name].default
         of, more = type(default), {"show_default": f"{default:g}"}
+    if name in OPTION_RANGES and "callback" not in more:
+        more["min"], more["max"] = OPTION_RANGES[name]
     return name, Annotated[of | None, typer.Option(flags, metavar=metavar, help=help, rich_help_panel=panel, **more)]
 
 
@@ -54,7 +57,7 @@ OPTIONS: dict[str, Any] = dict(
         _sampling(Generate, "--top-p", "P", "Nucleus sampling, 0 to 1; 1: off."),
         _sampling(Generate, "--min-p", "P", "Minimum probability relative to the most probable token, 0 to 1."),
         _sampling(Generate, "--repetition-penalty", "X", "Above 1: fewer repetitions."),
-        _sampling(int, "--num-samples", "N", "Samples per prompt.", min=1, max=10_000, show_default="1"),
+        _sampling(int, "--num-samples", "N", "Samples per prompt.", show_default="1"),
         _sampling(list[str], "--stop", "TEXT", "Stop before this string; \\n is a newline, \\t a tab. Repeatable."),
         _sampling(int, "--seed", "N", "Random seed; a prompt loop draws a new one.", callback=_fits, show_default="0"),
         _sampling(bool, "--greedy", None, "Greedy decoding: temperature 0, or one beam."),
@@ -62,21 +65,19 @@ OPTIONS: dict[str, Any] = dict(
         _beams(Generate, "--length-penalty", "X", "Divide log-probability by ((5 + length) / 6)^X."),
         _beams(Generate, "--min-new-tokens", "N", "Minimum number of new tokens."),
         _beams(Generate, "--no-repeat-ngram", "N", "No n-gram of this size occurs twice; 0: off."),
-        _beams(int, "--n-best", "N", "Print the N best hypotheses: score, tab, text.", min=1),
+        _beams(int, "--n-best", "N", "Print the N best hypotheses: score, tab, text."),
         _io(
             int,
             "--logprobs",
             "N",
             "Print the log-probability of each token and of the N most probable ones.",
-            min=0,
-            max=1000,
         ),
         _io(bool, "--stream/--no-stream", None, "Print text while it is generated.", show_default="at a terminal"),
-        _io(int, "--batch-size", "N", "Prompts per forward pass.", min=1, max=4096, show_default="auto"),
-        _io(int, "--context", "N", "Maximum context in tokens.", min=1, max=2**20, show_default="as trained"),
+        _io(int, "--batch-size", "N", "Prompts per forward pass.", show_default="auto"),
+        _io(int, "--context", "N", "Maximum context in tokens.", show_default="as trained"),
     ]
 )
-"""In the order of --help and of /set, by the names that `PromptSession.open` takes."""
+"""In the order of --help and of /set, by the names that `open_generator` takes."""
 
 
 def given_options(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,37 +27,26 @@ class PromptSession:
         self._unread: InputWarnings | None = None
         self._printed: list[str] = []
         """Notes on the present prompts that were printed."""
-        objective, name = trained.recipe.objective, trained.folder.name
-        settings = objective.pipeline()
-        if settings is None or settings.COMMAND != "generate":
-            predicts = settings is not None and settings.COMMAND == "predict"
-            hint = f"use `minitf predict {name}`" if predicts else None
-            raise UsageFault(
-                f"{name} was trained with the objective {objective.kind}, which generates no text", hint=hint
-            )
-        self.settings = settings
+        from mini_tf.pipelines._commands import generate_settings
+
+        self.settings = generate_settings(trained)
 
     def open(self, given: Mapping[str, Any]) -> "Generator":
         """A generation with these options, by name; UsageFault for a value out of range or an option that the model
         does not support.
         """
-        from mini_tf.pipelines import GenerateOptions, pipeline_of
+        from mini_tf.pipelines._commands import open_generator
 
-        for name in given:
-            self.refuse_unsupported(name)
-        options = {name: value for name, value in given.items() if name != "context"}
         console, terminal = self.console, sys.stdout.isatty() and not self.by_line and not self.console.json
-        return pipeline_of(self.trained).generator(
-            GenerateOptions(
-                options,
-                self._context(given.get("context")),
-                self.by_line,
-                terminal,
-                console.json,
-                self._note,
-                lambda piece: console.print_output(piece, end=""),
-                console.say,
-            )
+        return open_generator(
+            self.trained,
+            given,
+            by_line=self.by_line,
+            terminal=terminal,
+            json=console.json,
+            on_unread=self._note,
+            streamer=lambda piece: console.print_output(piece, end=""),
+            warn=console.say,
         )
 
     def print_outputs(self, generation: "Generator", prompts: Sequence[str], where: Sequence[str] = ()) -> None:
@@ -89,14 +78,6 @@ class PromptSession:
         finally:
             self._print_notes()
 
-    def refuse_unsupported(self, name: str) -> None:
-        """UsageFault for an option that this model does not support."""
-        if name in self.settings.UNSUPPORTED_OPTIONS:
-            why = self.settings.UNSUPPORTED_OPTIONS[name].format(
-                run=self.trained.folder.name, model=self.trained.recipe.model.kind
-            )
-            raise UsageFault(f"--{name.replace('_', '-')}: {why}", hint="leave it out")
-
     def _note(self, unread: "InputWarnings") -> None:
         self._unread = unread
         if not self.by_line:
@@ -107,20 +88,6 @@ class PromptSession:
             if note not in self._printed:
                 self.console.say(note)
                 self._printed.append(note)
-
-    def _context(self, requested: int | None) -> int:
-        """Maximum context in tokens; UsageFault where the model has no positions beyond it."""
-        context: int = self.trained.model.context
-        if requested is None:
-            return self.trained.generation_context
-        model = self.trained.recipe.model
-        for limit in model.position_limits(context):
-            if limit.source == model.SOURCE and requested > limit.length:
-                hint = "rotary, alibi and sinusoidal positions have no maximum"
-                raise UsageFault(
-                    f"--context {requested}: the model's {limit.kind} positions end at {limit.length}", hint=hint
-                )
-        return requested
 
 
 def default_lookahead(file: Path | None, for_file: int, for_pipe: int = 1) -> int:

@@ -16,10 +16,10 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -31,18 +31,18 @@ from mini_tf.cli.terminal.waits import waits_of
 from mini_tf.system.errors import MinitfError, ResultWarning, StorageFault, UsageFault, is_bug, to_minitf_error
 from mini_tf.system.processes import is_worker
 from mini_tf.system.progress import progress_display
+from mini_tf.system.reporting import LineReporter, Tone
 from mini_tf.system.safe_text import safe_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
-    from tqdm import tqdm
 
 _COLORS = {"error": "\x1b[31m", "warning": "\x1b[33m"}
 
 
-class Console:
-    """Output of one command. With a run folder, `log` receives every line and `crash` the traceback of a bug."""
+class Console(LineReporter):
+    """Output of one command."""
 
     def __init__(
         self,
@@ -54,15 +54,12 @@ class Console:
         debug: bool = False,
         color: str = "auto",
     ) -> None:
-        self.command, self.quiet, self.verbose = command, quiet, verbose
-        self.json, self.debug, self.color = json, debug, color
+        super().__init__(quiet, verbose)
+        self.command, self.json, self.debug, self.color = command, json, debug, color
         self.context: typer.Context | None = None
         """The parsed command line."""
-        self.log: Callable[[str], None] | None = None
-        self.crash: Callable[[str], Path] | None = None
         self.envelope: dict[str, Any] = {}
         """The fields of `output` for --json."""
-        self._bar: tqdm[Any] | None = None
         self._status_shown = False
         self._lock = threading.RLock()  # a status is shown by a thread of its own
 
@@ -71,40 +68,11 @@ class Console:
         """Whether a progress bar is drawn: stderr is a terminal."""
         return not self.quiet and is_terminal(sys.stderr)
 
-    def say(self, line: str) -> None:
-        """A line on stderr; -q hides it."""
-        self._write(line, hidden=self.quiet)
-
-    def detail(self, line: str) -> None:
-        """A line that only -v shows; log.txt always has it."""
-        self._write(line, hidden=not self.verbose)
-
-    def warn(self, line: str) -> None:
-        """A warning, also with -q."""
-        self._write(f"warning: {line}", tone="warning")
-
-    def bar(self, total: int, unit: str = "step", initial: int = 0) -> "tqdm[Any]":
-        """A progress bar (tqdm), drawn only on a terminal; a context manager with `update`."""
-        from tqdm import tqdm
-
-        self._bar = tqdm(
-            total=total,
-            unit=unit,
-            initial=initial,
-            disable=not self.live,
-            file=sys.stderr,
-            dynamic_ncols=True,
-            leave=False,
-            bar_format="{l_bar}{bar:10}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]",
-            mininterval=0.2,
-        )
-        return self._bar
-
     def status(self, line: str) -> None:
         """A line on a terminal that the next one replaces; "" removes it. With a progress bar, its description."""
-        if self._bar is not None and not self._bar.disable:
+        if self._shown_bar is not None:
             # tqdm has its own lock; taking it while holding ours could deadlock.
-            self._bar.set_description_str(safe_text(line))
+            self._shown_bar.set_description_str(safe_text(line))
             return
         with self._lock:
             width = shutil.get_terminal_size((80, 24)).columns - 1
@@ -161,9 +129,9 @@ class Console:
 
     def close(self, exit_code: int, error: MinitfError | None = None) -> None:
         """Print the error on stderr, and with --json the object that is still due."""
-        for line in _lines(error) if error else ():
+        for line in error.lines if error else ():
             # A name with a newline in it must not look like two lines.
-            self._write(line.replace("\n", "\\n"), tone="error")
+            self.write(line.replace("\n", "\\n"), tone="error")
         if not self.json or not (error or self.envelope or exit_code):
             return
         envelope: dict[str, Any] = {"ok": exit_code == 0, "command": self.command}
@@ -171,35 +139,19 @@ class Console:
             envelope |= {"exit_code": exit_code, "error": _error_fields(error, exit_code)}
         self._print(to_json(envelope | self.envelope) + "\n")
 
-    def _write(self, line: str, *, hidden: bool = False, tone: Literal["", "error", "warning"] = "") -> None:
-        line = safe_text(line)
-        if self.log is not None:
-            with suppress(OSError):
-                self.log(line)
-        if hidden:
-            return
+    def _show(self, line: str, tone: Tone) -> None:
         if tone and wants_color(self.color, sys.stderr):
             line = f"{_COLORS[tone]}{line}\x1b[0m"
         with self._lock:
             if self._status_shown:
                 self.status("")
-            if self._bar is not None and not self._bar.disable:
-                self._bar.clear()
+            if self._shown_bar is not None:
+                self._shown_bar.clear()
             write_stderr(line + "\n")
 
 
 def _envelope_fields(run: Path | str | None, metrics: Mapping[str, Any] | None, result: Any) -> dict[str, Any]:
     return {"run": None if run is None else str(run), "metrics": dict(metrics or {}), "result": result}
-
-
-def _lines(error: MinitfError) -> Sequence[str]:
-    """The lines of an error: location first; a single fault has the hint on the same line."""
-    if len(error.faults) > 1:
-        return [*error.faults, *([error.hint] if error.hint else [])]
-    [line] = error.faults
-    if error.where and error.where[0] not in line:
-        line = f"{error.where[0]}: {line}"
-    return [f"{line}; {error.hint}" if error.hint else line]
 
 
 def _error_fields(error: MinitfError | None, exit_code: int) -> dict[str, Any]:

@@ -151,7 +151,8 @@ class Tokenizer:
 
     def with_beginning(self, name: str | None) -> "Tokenizer":
         """This tokenizer, with a template that puts the special token `name` before a text; None: nothing."""
-        return Tokenizer(tokenizer_files.with_beginning(self._inner, name), self.notes, self._roles)
+        roles = self._roles._replace(keeps_template=True)
+        return Tokenizer(tokenizer_files.with_beginning(self._inner, name), self.notes, roles)
 
     def with_size(self, size: int) -> "Tokenizer":
         """This tokenizer, with special tokens without a text added up to `size` ids. DataFault if it has more."""

@@ -1,7 +1,7 @@
 """Base class of the settings of pipelines: what the commands need to know of them; no torch."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from mini_tf.recipe.kinds import Kind
 
@@ -14,11 +14,43 @@ UNSUPPORTED_BEAM_OPTIONS = dict.fromkeys(
     BEAM_OPTIONS, "beam search needs an encoder-decoder, and {run} is of the kind {model}"
 )
 """`PipelineSettings.UNSUPPORTED_OPTIONS` of models without beam search."""
-GENERATE_OPTIONS = {
-    *BEAM_OPTIONS,
-    *("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "num_samples", "stop"),
-    *("seed", "greedy", "logprobs", "stream", "batch_size"),
+
+
+class GenerateKeywords(TypedDict, total=False):
+    """Options of `generate`, which pipelines may refuse. Those of a recipe's section `generate` have its meaning."""
+
+    max_new_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    num_beams: int
+    length_penalty: float
+    min_new_tokens: int
+    no_repeat_ngram: int
+    stop: Sequence[str]
+    greedy: bool
+    num_samples: int
+    n_best: int
+    seed: int
+    logprobs: int
+    batch_size: int
+    stream: bool
+
+
+GENERATE_OPTIONS = frozenset(GenerateKeywords.__annotations__)
+CONTEXT = "context"
+"""One more option, which every pipeline has: the maximum length of a prompt in tokens."""
+OPTION_RANGES: Mapping[str, tuple[int, int | None]] = {
+    "num_samples": (1, 10_000),
+    "n_best": (1, None),
+    "seed": (0, 2**63 - 1),
+    "logprobs": (0, 1000),
+    "batch_size": (1, 4096),
+    CONTEXT: (1, 2**20),
 }
+"""Least and greatest value of the options that no recipe has."""
 
 Framing = Literal["continued", "masked", "example", "source"]
 """What stands around a text: see `generation.prompt_ids.affixes`."""
