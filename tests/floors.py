@@ -32,7 +32,11 @@ FLOORS: list[dict[str, str]] = [
         "inspection": "KINDS: views of a trained model",
         "hf": "models of Hugging Face, in and out: families KINDS",
     },
-    {"jobs": "from recipe to run, proof of resume", "testing": "the contracts of all kinds as functions"},
+    {
+        "jobs": "from recipe to run, proof of resume",
+        "testing": "the contracts of all kinds as functions",
+        "serving": "a trained model over HTTP",
+    },
     {"cost": "what a recipe costs, measured on a few steps of its run"},
     {"cli": "one file a command", "api": "the same in Python"},
 ]

@@ -21,7 +21,7 @@ PAGES = [
     *(f"recipes/{name}.md" for name in ("README", "tutorial", "coming-from")),
     *(
         f"mini_tf/{room}/README.md"
-        for room in ("data", "pipelines", "inspection", "attention", "hf", "run", "jobs", "parallel", "api")
+        for room in ("data", "pipelines", "inspection", "attention", "hf", "run", "jobs", "parallel", "api", "serving")
     ),
     *sorted(file.relative_to(ROOT).as_posix() for file in ROOT.glob("mini_tf/papers/**/README.md")),
 ]

@@ -21,6 +21,7 @@ from mini_tf.cli import (
     pretrain,
     recipe,
     runs,
+    serve,
     tokenizer,
 )
 from mini_tf.cli.generate import chat, generate
@@ -65,6 +66,7 @@ ORDER = (
         "chat",
         "predict",
         "evaluate",
+        "serve",
         "export",
         "inspect-attention",
         "inspect",
@@ -104,6 +106,7 @@ add(app, "import", import_export.import_, TRAIN)
 add(app, "export", import_export.export, USE)
 add(app, "predict", predict.predict, USE)
 add(app, "evaluate", evaluate.evaluate, USE)
+add(app, "serve", serve.serve, USE)
 add_group(app, inspect.app, "inspect", INSPECT)
 add_group(app, recipe.app, "recipe", SETUP)
 add_group(app, data.app, "data", SETUP)

@@ -18,6 +18,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "minitf evaluate last --data my.txt --assert 'loss<5'",
         "minitf evaluate last --pairs pairs.jsonl --assert 'pairs.accuracy>0.6'",
     ),
+    "serve": ("minitf serve last", "minitf serve last --port 0 --queue 16"),
     "convert": (
         "minitf convert last model.attention.kind=window -n windows",
         "minitf convert last --memory 3:511=0 -n silenced",

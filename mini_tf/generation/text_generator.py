@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -48,12 +49,21 @@ class ScoredToken(NamedTuple):
 class GeneratedText(NamedTuple):
     """A continuation or answer. tokens: all generated tokens if requested, including the end and a stop string.
 
-    outgrew: with its prompt it became longer than the context, so that its beginning was truncated.
+    outgrew: with its prompt it became longer than the context, so that its beginning was truncated. length: number of
+    generated tokens; ended: by an end token or a stop string, not by their maximum number.
     """
 
     text: str
     tokens: list[ScoredToken]
     outgrew: bool = False
+    length: int = 0
+    ended: bool = False
+
+
+Follower = Callable[[int, str], bool]
+"""Called after each token of a text, by its number (of all samples of all prompts), with the text that is final since,
+which may be empty; True ends the text.
+"""
 
 
 class TextGenerator:
@@ -119,27 +129,27 @@ class TextGenerator:
         seed: int,
         samples: int = 1,
         batch_size: int = 8,
-        streamer: Callable[[str], None] | None = None,
+        follow: Follower | None = None,
     ) -> Iterator[list[GeneratedText]]:
         """The `samples` texts of each prompt, in order.
 
-        A text depends only on its prompt, the seed and the number of the sample, not on the batch. `streamer` is called
-        with each piece of final text; it needs batch_size 1.
+        A text depends only on its prompt, the seed and the number of the sample, not on the batch.
         """
         pending = [(prompt, sample) for prompt in prompts for sample in range(samples)]
         ready: list[GeneratedText] = []
         for first in range(0, len(pending), batch_size):
-            ready += self._generate_batch(pending[first : first + batch_size], seed, streamer)
+            followers = [None if follow is None else partial(follow, first + n) for n in range(batch_size)]
+            ready += self._generate_batch(pending[first : first + batch_size], seed, followers)
             while len(ready) >= samples:
                 yield ready[:samples]
                 ready = ready[samples:]
 
     @torch.inference_mode()
     def _generate_batch(
-        self, batch: Sequence[tuple[Prompt, int]], seed: int, streamer: Callable[[str], None] | None
+        self, batch: Sequence[tuple[Prompt, int]], seed: int, followers: Sequence[Callable[[str], bool] | None]
     ) -> list[GeneratedText]:
         loop = self._decoding_loop(batch, seed)
-        texts = [_Text(self, prompt, streamer) for prompt, _ in batch]
+        texts = [_Text(self, prompt, follow) for (prompt, _), follow in zip(batch, followers, strict=False)]
         rows, n_left = texts, self.settings.max_new_tokens
         computed: deque[tuple[list[_Text], _ComputedSteps]] = deque()
         while computed or (n_left and not all(text.done for text in rows)):
@@ -160,7 +170,13 @@ class TextGenerator:
             text.end()
         # The last token of a text is not an input of the model.
         return [
-            GeneratedText("".join(text.parts), text.tokens, len(prompt.ids) + text.length - 1 > self.context)
+            GeneratedText(
+                "".join(text.parts),
+                text.tokens,
+                len(prompt.ids) + text.length - 1 > self.context,
+                text.length,
+                text.ended,
+            )
             for text, (prompt, _) in zip(texts, batch, strict=True)
         ]
 
@@ -217,15 +233,15 @@ class _ComputedSteps:
 
 
 class _Text:
-    """A text that is being generated; `done` after its end or a stop string."""
+    """A text that is being generated; `done` after its end or a stop string (`ended`), or where `follow` says so."""
 
-    def __init__(self, generator: TextGenerator, prompt: Prompt, streamer: Callable[[str], None] | None) -> None:
-        self._generator, self._streamer = generator, streamer
+    def __init__(self, generator: TextGenerator, prompt: Prompt, follow: Callable[[str], bool] | None) -> None:
+        self._generator, self._follow = generator, follow
         self._stream = TextStream(generator.tokenizer, prompt.ids if prompt.continues else ())
         self._filter = StopStringFilter(generator.settings.stop)
         self.parts: list[str] = []
         self.tokens: list[ScoredToken] = []
-        self.length, self.done = 0, False
+        self.length, self.done, self.ended = 0, False, False
 
     def push(self, id: int, scored: ScoredToken | None) -> None:
         """Append a token; ignored if `done`."""
@@ -235,20 +251,21 @@ class _Text:
         if scored is not None:
             self.tokens.append(scored)
         if id not in self._generator.end_ids:
-            self._append(self._filter.push(self._stream.push(id)))
-            self.done = self._filter.stopped
+            stopped = self._append(self._filter.push(self._stream.push(id)))
+            self.ended = self._filter.stopped
         elif self._generator.across_documents:
-            self._append(self._filter.push(self._stream.end() + BETWEEN_DOCUMENTS))
-            self._stream, self.done = TextStream(self._generator.tokenizer), self._filter.stopped
+            stopped = self._append(self._filter.push(self._stream.end() + BETWEEN_DOCUMENTS))
+            self._stream, self.ended = TextStream(self._generator.tokenizer), self._filter.stopped
         else:
-            self.done = True
+            stopped, self.ended = False, True
+        self.done = self.ended or stopped
 
     def end(self) -> None:
         """Append the text that was held back."""
         self._append(self._filter.push(self._stream.end()) + self._filter.end())
         self.done = True
 
-    def _append(self, text: str) -> None:
+    def _append(self, text: str) -> bool:
+        """Whether the text shall end here."""
         self.parts.append(text)
-        if text and self._streamer is not None:
-            self._streamer(text)
+        return self._follow is not None and self._follow(text)

@@ -13,6 +13,7 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.generation.text_generator import Follower
 from mini_tf.nn.model import Model
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.recipe.kind_settings.pipelines import PipelineSettings as PipelineSettings
@@ -57,12 +58,15 @@ class Output(NamedTuple):
     """The output for one prompt.
 
     result: for --json, with the `texts`, and `notes` if the prompt was truncated or has unknown characters. lines: for
-    a prompt that was a line of a file. shown: for a prompt that was an argument.
+    a prompt that was a line of a file. shown: for a prompt that was an argument. Of a decoder n_prompt: tokens of the
+    prompt; ends: of each text its number of tokens, and whether it ended by itself or by a stop string.
     """
 
     result: dict[str, Any]
     lines: list[str]
     shown: list[str]
+    n_prompt: int = 0
+    ends: Sequence[tuple[int, bool]] = ()
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,8 @@ class GenerateOptions:
     each prompt is a line of a file. terminal: stdout is a terminal. json: outputs are printed as JSON. on_unread:
     called after the prompts are tokenized, before generation, with the truncated tokens and unknown characters of all
     prompts so far. streamer: prints each piece of text when it is generated; used only if one text is generated at a
-    time. warn: called with a line if generation takes longer than it should.
+    time. follow: called after each token of a decoder's texts that are generated together. warn: called with a line if
+    generation takes longer than it should.
     """
 
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -83,6 +88,7 @@ class GenerateOptions:
     json: bool = False
     on_unread: Callable[[InputWarnings], None] = lambda unread: None
     streamer: Callable[[str], None] = lambda piece: None
+    follow: Follower | None = None
     warn: Callable[[str], None] = lambda line: None
 
 

@@ -61,10 +61,12 @@ class DecoderGenerator:
             for text, prompt, place in zip(prompts, encoded, places or [""] * len(encoded), strict=True)
         ]
         self.options.on_unread(self.unread)
-        batch_size, streamer = (1, self._stream) if self.streams else (self.batch_size, None)
-        generated = self.text_generator.generate(encoded, self.seed, self.samples, batch_size, streamer)
+        batch_size, follow = (1, self._stream) if self.streams else (self.batch_size, self.options.follow)
+        generated = self.text_generator.generate(encoded, self.seed, self.samples, batch_size, follow)
         for number, (prompt_text, own_notes, samples) in enumerate(zip(prompts, notes, generated, strict=True)):
-            yield self._output(prompt_text, own_notes, samples, first=number == 0)
+            output = self._output(prompt_text, own_notes, samples, first=number == 0)
+            ends = [(sample.length, sample.ended) for sample in samples]
+            yield output._replace(n_prompt=len(encoded[number].ids), ends=ends)
 
     def encode(self, text: str) -> Prompt:
         return self.text_generator.encode_prompt(text)
@@ -86,8 +88,10 @@ class DecoderGenerator:
             shown += [*([BETWEEN_SAMPLES] if between else []), "" if self.streams else sample.text, *tokens]
         return Output(result, lines, shown)
 
-    def _stream(self, text: str) -> None:
-        self.options.streamer(one_line(text) if self.options.by_line else text)
+    def _stream(self, number: int, text: str) -> bool:
+        if text:
+            self.options.streamer(one_line(text) if self.options.by_line else text)
+        return False
 
     def _token_line(self, token: ScoredToken) -> str:
         """A token with its log-probability, then the most probable tokens with theirs."""

@@ -19,6 +19,7 @@ BATCH_SIZE = 32
 
 class Settings(ReferencePipelineSettings):
     UNSUPPORTED_OPTIONS = UNSUPPORTED_BEAM_OPTIONS
+    ANSWERS_MESSAGES = True
     DESCRIPTION = "answers a message"
 
     def build(self, bundle: ModelBundle) -> "Chat":

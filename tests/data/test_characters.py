@@ -177,7 +177,12 @@ def test_wherever_a_text_ends_it_is_streamed_in_whole_characters(name: str, stop
         heard: list[str] = []
         recipe = base.model_copy(update={"generate": Generate(temperature=0.0, max_new_tokens=n, stop=stop)})
         writer = TextGenerator(Parrot([ids], tokenizer.vocabulary.size), tokenizer, recipe)  # type: ignore[arg-type]
-        [[written]] = writer.generate([writer.encode_prompt("b")], 0, batch_size=1, streamer=heard.append)
+        [[written]] = writer.generate(
+            [writer.encode_prompt("b")],
+            0,
+            batch_size=1,
+            follow=lambda n, piece, to=heard: bool(piece and to.append(piece)),
+        )
         expected = tokenizer.decode(ids[:n])
         for one in stop:
             expected = expected.partition(one)[0]

@@ -109,7 +109,9 @@ def test_an_answer_is_a_text_of_its_own_up_to_the_next_separator(kind: Any) -> N
         Parrot([script], tokenizer.vocabulary.size), tokenizer, recipe_with(max_new_tokens=30), chat=True
     )
     heard: list[str] = []
-    [[written]] = writer.generate([writer.encode_prompt("the cat")], 0, batch_size=1, streamer=heard.append)
+    [[written]] = writer.generate(
+        [writer.encode_prompt("the cat")], 0, batch_size=1, follow=lambda n, piece: bool(piece and heard.append(piece))
+    )
     assert (written.text, "".join(heard)) == ("sat on", "sat on")
 
 

@@ -209,7 +209,9 @@ def test_what_is_heard_is_what_is_written_piece_by_piece() -> None:
     rows = [[int(id) for id in TOKENIZER.encode("three four")]]
     writer = TextGenerator(Parrot(rows), TOKENIZER, recipe_with(temperature=0.0, max_new_tokens=10, stop=("four.",)))  # type: ignore[arg-type]
     heard: list[str] = []
-    [[written]] = writer.generate([writer.encode_prompt("a")], 0, batch_size=1, streamer=heard.append)
+    [[written]] = writer.generate(
+        [writer.encode_prompt("a")], 0, batch_size=1, follow=lambda n, piece: bool(piece and heard.append(piece))
+    )
     assert (heard, written.text) == (["t", "h", "r", "e", "e", " ", "four"], "three four")
 
 

@@ -154,7 +154,12 @@ def test_text_is_streamed_piece_by_piece_from_a_graph() -> None:
     heard: dict[bool, list[str]] = {False: [], True: []}
     for captured in heard:
         writer.recorder = Tapes() if captured else None
-        written(writer, ["the"], batch_size=1, streamer=heard[captured].append)
+        written(
+            writer,
+            ["the"],
+            batch_size=1,
+            follow=lambda n, piece, said=heard[captured]: bool(piece and said.append(piece)),
+        )
     assert heard[True] == heard[False]
     assert len(heard[True]) > 2
 

@@ -73,6 +73,7 @@ OURS_AND_DEPENDENCIES = {
         "pandas",
         "pynvml",
         "dill",
+        "wcwidth",
     ),  # which these import where they happen to be installed
 }
 PROBE = re.compile(rf"{re.escape(tempfile.gettempdir())}/[a-z0-9_]{{8}}")
@@ -368,7 +369,8 @@ ALONE = {
     # imports by a word that stands in a listing; finds folders and reads metadata; looks again at what is installed
     "importlib": {"recipe/kinds.py", "recipe/kind_folders.py", "testing/kinds.py"},
     "ctypes": {"training/machine/device.py"},  # asks glibc to keep freed memory
-    "socket": {"system/processes.py"},  # whether rank 0, or torchrun, is there
+    # whether rank 0, or torchrun, is there; `minitf serve`, on 127.0.0.1
+    "socket": {"system/processes.py", "serving/listening.py"},
     # keeps matplotlib from starting any; --nproc starts this program; a contract for developers, who call it themselves
     "subprocess": {"drawing/plotting.py", "parallel/launching.py", "testing/tiny/hash_seeds.py"},
     "huggingface_hub": {"system/hub.py"},  # models by the name hf:ORG/NAME, which a user wrote

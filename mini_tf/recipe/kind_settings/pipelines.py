@@ -71,6 +71,8 @@ class PipelineSettings(Kind):
     """Options of `generate` that are refused, with the reason; {run}: the run's name, {model}: its kind of model."""
     DEFAULT_OPTIONS: ClassVar[Mapping[str, Any]] = {}
     """Defaults of options of `generate` that differ from the recipe's section `generate`."""
+    ANSWERS_MESSAGES: ClassVar[bool] = False
+    """A prompt is a message, or a chat that is answered."""
     DESCRIPTION: ClassVar[str] = "generates text"
     """The model's response to a prompt, for the prompt loop."""
     METRICS: ClassVar[Mapping[str, tuple[str, ...]]] = {}

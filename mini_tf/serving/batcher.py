@@ -1,0 +1,123 @@
+"""Requests wait in a bounded queue; a thread takes those that can be computed together, as soon as it is free.
+
+No request waits for others to come: while one batch is computed, the next one gathers. The model is used by this thread
+alone.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mini_tf.system.errors import MinitfError, to_minitf_error
+
+
+class QueueFull(Exception):
+    """Too many requests wait."""
+
+
+class Cancelled(Exception):
+    """A request was given up, or its time is over."""
+
+
+@dataclass(eq=False)
+class Job:
+    """A request. Jobs with equal `key` are computed together.
+
+    size: rows of a batch that its items take. finish: called by the thread, once, with a result for each item, or with
+    an error. follow: called with the number of a text and each piece of it. alone: what no two jobs of a batch share.
+    """
+
+    key: Hashable
+    items: Sequence[Any]
+    finish: Callable[[Sequence[Any] | Exception], object]
+    size: int = 1
+    follow: Callable[[int, str], object] | None = None
+    alone: frozenset[Any] = frozenset()
+    deadline: float = float("inf")
+    _given_up: threading.Event = field(default_factory=threading.Event)
+
+    def cancel(self) -> None:
+        """Nobody waits for the result any more."""
+        self._given_up.set()
+
+    @property
+    def over(self) -> bool:
+        """Whether it was given up, or its time is over."""
+        return self._given_up.is_set() or time.monotonic() > self.deadline
+
+
+Work = Callable[[Any, Sequence[Job]], Sequence[Sequence[Any]]]
+"""Computes the results of each of the jobs, which have this key."""
+
+
+class Batcher:
+    """work: computes a batch. most_rows: of a batch; most_waiting: jobs in the queue.
+
+    report: called with a bug, which its job gets too.
+    """
+
+    def __init__(self, work: Work, most_rows: int, most_waiting: int, report: Callable[[Exception], None]) -> None:
+        self._work, self._most_rows, self._most_waiting, self._report = work, most_rows, most_waiting, report
+        self._waiting: list[Job] = []
+        self._changed, self._closed = threading.Condition(), False
+        self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Put a job into the queue. QueueFull if there is no room."""
+        with self._changed:
+            if self._closed or len(self._waiting) >= self._most_waiting:
+                raise QueueFull
+            self._waiting.append(job)
+            self._changed.notify()
+
+    def close(self, seconds: float = 5.0) -> None:
+        """Give up what waits, and end the thread after its batch."""
+        with self._changed:
+            self._closed = True
+            for job in self._waiting:
+                job.cancel()
+            self._changed.notify()
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while (batch := self._next()) is not None:
+            ready = [job for job in batch if not job.over]
+            for job in batch:
+                if job not in ready:
+                    job.finish(Cancelled())
+            if ready:
+                self._compute(ready)
+
+    def _next(self) -> list[Job] | None:
+        """The oldest job, and those behind it that go with it; None at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._waiting) or self._closed)
+            if not self._waiting:
+                return None
+            first = self._waiting[0]
+            batch, rows, alone = [first], first.size, first.alone
+            for job in self._waiting[1:]:
+                if job.key == first.key and rows + job.size <= self._most_rows and not alone & job.alone:
+                    batch.append(job)
+                    rows, alone = rows + job.size, alone | job.alone
+            self._waiting = [job for job in self._waiting if job not in batch]
+            return batch
+
+    def _compute(self, jobs: Sequence[Job]) -> None:
+        """An error of one job is not that of the others: they are computed one by one then."""
+        try:
+            results: Sequence[Any] = self._work(jobs[0].key, jobs)
+        except Exception as error:
+            if len(jobs) > 1:
+                for job in jobs:
+                    self._compute([job])
+                return
+            refusal = to_minitf_error(error)
+            if not isinstance(error, MinitfError):
+                self._report(error)
+            results = [refusal]
+        for job, result in zip(jobs, results, strict=True):
+            job.finish(Cancelled() if job.over else result)
