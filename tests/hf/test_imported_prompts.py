@@ -137,13 +137,13 @@ def test_a_text_ends_where_theirs_ends(case: str, where: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("given", ['"2"', "[2, 99]", "-1", "true"])
 def test_an_end_that_is_no_id_is_refused_by_its_key(given: str, tmp_path: Path) -> None:
-    source = folder_of("llama", tmp_path / "theirs", hidden_act="relu")
+    source = folder_of("llama", tmp_path / "theirs", hidden_act="mish")
     (source / "generation_config.json").write_text(f'{{"eos_token_id": {given}}}')
     done = minitf("import", source, "-o", tmp_path / "run")
     assert done.exit_code == 5
     assert "generation_config.json: eos_token_id is" in done.stderr
     assert "it must be an id from 0 to 47, or a list of them" in done.stderr
-    assert "config.json: hidden_act is 'relu'" in done.stderr  # all faults at once
+    assert "config.json: hidden_act is 'mish'" in done.stderr  # all faults at once
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,12 @@ WAYS = {
 """Overrides by recipe and family, from the table of the page; without the recipes of absent papers."""
 
 
-def chosen(name: str, *overrides: str, to: str | None = None) -> Written:
+def chosen(name: str, *overrides: str, to: str | None = None, exact: bool = False) -> Written:
     recipe = read(name, overrides).recipe
     labels = Labels(("a", "b"), (1, 1)) if recipe.objective.DATASET in ("classes", "tags") else None
-    return choose(recipe, Facts(Vocabulary(400, pad=0, unk=1, separator=2, mask=3), recipe.train.context, labels), to)
+    return choose(
+        recipe, Facts(Vocabulary(400, pad=0, unk=1, separator=2, mask=3), recipe.train.context, labels), to, (), exact
+    )
 
 
 def row(name: str) -> str:
@@ -61,6 +63,15 @@ def test_the_page_has_a_way_to_every_family() -> None:
     as_shipped = {chosen(name).family.kind for name in EXPORTED}
     of_others = {"roberta", "xlm_roberta"}  # whose padding has id 1
     assert {family for _, family in WAYS} | as_shipped == {*kinds_of("hf.families")} - of_others
+
+
+def test_matrices_of_an_adapter_are_stored_as_they_are() -> None:
+    """Each change of a matrix is a reason, the weights of norms are none."""
+    overrides = WAYS["quickstart", "llama"]
+    assert chosen("quickstart", *overrides).read.norm_weight
+    with pytest.raises(RunFault) as refused:
+        chosen("quickstart", *overrides, to="llama", exact=True)
+    assert re.findall(r"model\.([\w.]+) is", refused.value.message) == ["activation", "attention.scale"]
 
 
 NAMED = (
