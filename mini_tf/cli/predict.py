@@ -1,4 +1,4 @@
-"""`minitf predict`: labels for texts, as lines of JSON."""
+"""`minitf predict`: labels for texts, as lines of JSON or a table."""
 
 import re
 import sys
@@ -11,6 +11,7 @@ import typer
 
 from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.generate.prompting import default_lookahead
+from mini_tf.cli.prediction_table import PredictionTable
 from mini_tf.cli.terminal.class_options import THRESHOLD, TOP, class_options
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.loading import open_models
@@ -54,8 +55,9 @@ def predict(
 ) -> int:
     """Predict labels, tags or numbers for texts.
 
-    Prints one line of JSON per text, in order: {"line": 1, "label": "good", "scores": {...}}. An input line is a text
-    or a JSON object {"text": "..."}; empty ones are skipped. --assert checks metrics on an input with labels.
+    Prints a table at a terminal, else (and with --json) one line of JSON per text, in order: {"line": 1, "label":
+    "good", "scores": {...}}. An input line is a text or a JSON object {"text": "..."}; empty ones are skipped. --assert
+    checks metrics on an input with labels.
     """
     refuse_non_utf8(texts or [])
     one_source(texts, input)
@@ -85,9 +87,11 @@ def predict(
     reader, file = predictor.reader(other_data(trained, fields=fields)), None if input == Path("-") else input
     for note in decision_notes(trained):
         console.say(note)
-    n_read = _print(
-        console, predictor, batches_of(_examples(console, reader, texts, file), _batch_size(texts, file, batch_size))
-    )
+    table = None
+    if sys.stdout.isatty() and not console.json:
+        table = PredictionTable(console, () if trained.labels is None else trained.labels.names, top)
+    batches = batches_of(_examples(console, reader, texts, file), _batch_size(texts, file, batch_size))
+    n_read = _print(console, predictor, batches, table)
     if bounds:
         _check(console, predictor, bounds, n_read)
     return 0
@@ -129,13 +133,20 @@ def _examples(console: Console, reader: "Reader", texts: Sequence[str] | None, f
         console.say(f"{empty:,} empty lines were skipped" if empty > 1 else "an empty line was skipped")
 
 
-def _print(console: Console, predictor: "Predictor", batches: Iterator[list[Any]]) -> int:
-    """Print the predictions, then what of the texts was not read; returns the number of texts."""
+def _print(
+    console: Console, predictor: "Predictor", batches: Iterator[list[Any]], table: PredictionTable | None
+) -> int:
+    """Print the predictions, as JSON unless there is a table, then what of the texts was not read; returns the number
+    of texts.
+    """
     n_read = 0
     try:
         with group_of() as group:
-            for line in in_order(group, batches, partial(_lines, predictor), predictor.unread):
-                console.print_output(to_json(line))
+            for texts, line in in_order(group, batches, partial(_lines, predictor), predictor.unread):
+                if table is None:
+                    console.print_output(to_json(line))
+                else:
+                    table.add(texts, line)
                 n_read += 1
     finally:
         for note in predictor.unread.notes():
@@ -143,10 +154,10 @@ def _print(console: Console, predictor: "Predictor", batches: Iterator[list[Any]
     return n_read
 
 
-def _lines(predictor: "Predictor", examples: list[Any]) -> Iterator[dict[str, Any]]:
-    """What is printed for each example, as JSON."""
+def _lines(predictor: "Predictor", examples: list[Any]) -> Iterator[tuple[Sequence[str], dict[str, Any]]]:
+    """The texts of each example, and what is printed for it as JSON."""
     for example, prediction in _predict(predictor, examples):
-        yield {"line": _number_of(example.where), **prediction.to_json()}
+        yield example.texts, {"line": _number_of(example.where), **prediction.to_json()}
 
 
 def _predict(predictor: "Predictor", examples: list[Any]) -> "Iterator[tuple[Any, Prediction]]":

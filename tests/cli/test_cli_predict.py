@@ -2,11 +2,13 @@
 
 import csv
 import hashlib
+import io
 import json
 import math
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,11 @@ from commands import evaluated, minitf, refused
 from hang import ending
 from processes import Command
 from safetensors.torch import load_file, save_file
+from test_cli_prompt_loop import Typist
 from tiny_tasks import NAMES, ODD, OPINIONS
 from torch import Tensor
 
+from mini_tf.cli.app import main
 from mini_tf.run import tensors
 
 
@@ -218,3 +222,49 @@ def test_processes_of_a_launcher_check_no_assertions(monkeypatch: pytest.MonkeyP
     refused(
         done, "several processes do not combine with --assert, which needs all predictions in one process", exit_code=2
     )
+
+
+def at_terminal(*arguments: str | Path) -> list[str]:
+    """What `minitf predict` prints where stdout is a terminal of 60 columns, from an empty stdin."""
+    screen = Typist()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "60")
+        patch.setenv("NO_COLOR", "1")
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+        patch.setattr(sys, "stdout", screen)
+        with pytest.raises(SystemExit) as leaving:
+            main(["predict", *map(str, arguments)])
+    assert leaving.value.code == 0
+    return screen.getvalue().splitlines()
+
+
+def test_a_terminal_gets_a_table_and_json_where_it_is_asked_for(classifier: Path) -> None:
+    texts = ("a nice soup", "a dull walk\nof a very long sentence that does not fit at all")
+    json_lines = predicted(classifier, *texts)
+    header, *rows = at_terminal(classifier, *texts)
+    assert header.split() == ["line", "label", "probability", "text"]
+    assert [row.split()[:3] for row in rows] == [
+        [str(one["line"]), one["label"], f"{one['scores'][one['label']]:.4f}"] for one in json_lines
+    ]
+    assert [row[header.index("text") :] for row in rows] == ["a nice soup", "a dull walk↵of a very lon…"]
+    assert max(map(len, rows)) == 60
+    assert [json.loads(line) for line in at_terminal(classifier, *texts, "--json")] == json_lines
+    assert at_terminal(classifier) == []
+
+
+def test_a_table_has_thresholds_the_most_probable_classes_words_and_numbers(
+    classifier: Path, tagger: Path, regressor: Path
+) -> None:
+    [one] = predicted(classifier, "a nice soup", "--top", "2")
+    _, row = at_terminal(classifier, "a nice soup", "--top", "2", "--threshold", "1")
+    most_probable = ", ".join(f"{of['label']} {of['score']:.2f}" for of in one["top"])
+    assert row.split()[:2] == ["1", "-"]
+    assert most_probable in row
+    [tags] = predicted(tagger, "Maria flew home")
+    _, *rows = at_terminal(tagger, "Maria flew home")
+    assert [row.split()[-3:] for row in rows] == [
+        [tag, f"{p:.4f}", word] for word, tag, p in zip(tags["words"], tags["label"], tags["scores"], strict=True)
+    ]
+    assert [row.split()[0] for row in rows][:1] == ["1"]
+    [number] = predicted(regressor, "a nice soup")
+    assert at_terminal(regressor, "a nice soup")[1].split() == ["1", f"{number['label']:.6g}", "a", "nice", "soup"]
