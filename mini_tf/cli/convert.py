@@ -7,7 +7,7 @@ import typer
 
 from mini_tf.cli.pretrain import FRESH, NAME, OUT_DIR
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.loading import check_run, loading_torch
+from mini_tf.cli.terminal.loading import loading_torch
 from mini_tf.cli.terminal.options import DEVICE, INPUT_OUTPUT, RUN
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.numbers import duration
@@ -52,7 +52,6 @@ def convert(
     """
     if wrong := [one for one in settings or () if "=" not in one]:
         raise UsageFault(f"{wrong[0]!r} is not KEY=VALUE", hint="for example model.attention.kind=window")
-    check_run(run, device=device)
     with loading_torch():
         from mini_tf.jobs.convert import convert as convert_run
         from mini_tf.run.location import RunLocation

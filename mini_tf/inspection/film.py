@@ -37,6 +37,7 @@ class Settings(HeadOptions, TextViewSettings):
     TEXT, of an encoder at each [MASK]. The recipe film-nano keeps a checkpoint every 20 steps.
     """
 
+    ALIASES = ("animation", "checkpoints", "evolution", "movie")
     EXAMPLES = (
         'minitf inspect film last "the old dogs near the river" -o film.html',
         'minitf inspect film last "the old dogs" --word dog --pairs pairs.jsonl -o film.html',

@@ -29,7 +29,7 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
     with follow(group, lambda: open_run(options.location, identity, options.command)) as run:
         run.export_weights, run.best_metric = merge_function(recipe), best
         if run.status == "finished" and options.extend is None:
-            group.on_rank_0(lambda: restore(run, options.tensorboard, reporter.warn))
+            group.on_rank_0(lambda: restore(run, identity, options.tensorboard, reporter.warn))
             reporter.say(
                 f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains N more steps, --fresh"
                 " starts over"

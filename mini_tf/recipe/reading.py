@@ -146,11 +146,11 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
     if os.path.isdir(path):
         resolved = path / "resolved.yaml"
         if not os.path.lexists(resolved):
-            raise RecipeFault(
-                f"cannot read recipe {shown or 'of no name'}: it is a folder without a resolved.yaml",
-                hint=f"model.init_from={shown} starts from a model" if os.path.lexists(path / "config.json") else None,
-                where=[shown],
-            )
+            hint = f"model.init_from={shown} starts from a model" if os.path.lexists(path / "config.json") else None
+            if os.path.lexists(path / "run.json"):
+                hint = "this run has lost it; the command that started the run (in run.json) writes it again"
+            fault = f"cannot read recipe {shown or 'of no name'}: it is a folder without a resolved.yaml"
+            raise RecipeFault(fault, hint=hint, where=[shown])
         path = resolved
     elif re.match(r"https?://", name_or_path):
         hint = f"download it first: curl -LO {shown}"

@@ -236,7 +236,9 @@ def _run_itself(arguments: Sequence[str]) -> Path | None:
     if len(arguments) != 1 or not arguments[0] or is_override(arguments[0]) or arguments[0] in presets():
         return None
     folder = Path(run_of(arguments[0]) or "")
-    return folder if finding.is_run(folder) else None
+    if not finding.is_run(folder):
+        return None
+    return folder.resolve() if folder.is_symlink() else folder
 
 
 def run_of(recipe: str | None) -> str | Path | None:
@@ -261,4 +263,4 @@ def read_recipe(folder: Path) -> Recipe:
         hint = error.hint or "the kind may come from a package that is not installed, or from another version of minitf"
         raise RunFault(f"{folder} cannot be opened: {error.message}", hint=hint, where=error.where) from error
     except RecipeFault as error:
-        raise RunFault(f"{folder} is damaged: {error.message}", where=error.where) from error
+        raise RunFault(f"{folder} is damaged: {error.message}", hint=error.hint, where=error.where) from error

@@ -87,8 +87,12 @@ def start_run(run: Run, identity: Identity, existed: bool = True) -> None:
     """Start writing to the folder, recipe files included, once the start is accepted; no effect if already started."""
     if not run.is_started:
         run.start(existed)
-        run.write("recipe.yaml", identity.text)
-        run.write("resolved.yaml", identity.resolved)
+        for name, text in _recipe_files(identity).items():
+            run.write(name, text)
+
+
+def _recipe_files(identity: Identity) -> dict[str, str]:
+    return {"recipe.yaml": identity.text, "resolved.yaml": identity.resolved}
 
 
 def choose_folder(location: RunLocation, identity: Identity) -> Path:
@@ -115,7 +119,8 @@ def _check_folder(first: Path) -> None:
         or first.resolve() in (Path("/"), Path(os.path.expanduser("~")).resolve())
     ):
         message = "cannot be a run folder: it is a file, a link, the root or the home directory"
-        _refuse(first, message, "choose another folder with -d")
+        link = f"use the folder that the link points to: -d {os.path.realpath(first)}" if first.is_symlink() else None
+        _refuse(first, message, link or "choose another folder with -d")
 
 
 def explicit_folder(location: RunLocation) -> Path | None:
@@ -241,8 +246,11 @@ def environment_changes(run: Run, settings: Mapping[str, Any]) -> list[str]:
     return differences({name: before[name] for name in both}, {name: now[name] for name in both})
 
 
-def restore(run: Run, tensorboard: bool, warn: Callable[[str], None]) -> None:
-    """Write what a finished run has lost since: model.safetensors, or the event files of TensorBoard."""
+def restore(run: Run, identity: Identity, tensorboard: bool, warn: Callable[[str], None]) -> None:
+    """Write what a finished run has lost since: its recipe, model.safetensors, or the event files of TensorBoard."""
+    for name, text in _recipe_files(identity).items():
+        if not (run.folder / name).exists():
+            run.write(name, text)
     if tensorboard:
         run.tensorboard = TensorBoardWriter(run.folder)
         run.tensorboard.write_all()

@@ -297,7 +297,30 @@ def test_a_run_as_the_only_argument_is_continued_and_with_settings_a_recipe() ->
     )
     for run in ("outputs/stopped", "stopped", "last"):
         assert "already complete: " + str(Path("outputs/stopped").absolute()) in minitf("pretrain", run).stderr
+    os.symlink("outputs/stopped", "link")
+    assert "already complete: " + str(Path("outputs/stopped").absolute()) in minitf("pretrain", "link").stderr
+    refused(
+        minitf("pretrain", TINY, *steps, "-d", "link"),
+        f"use the folder that the link points to: -d {Path('outputs/stopped').resolve()}",
+        exit_code=5,
+    )
     other = minitf("pretrain", "outputs/stopped", "train.seed=7", "--dry-run")
     assert "already complete" not in other.stderr
     assert other.exit_code == 0
     assert sorted(os.listdir("outputs")) == ["stopped", "whole"]
+
+
+def test_a_run_that_has_lost_its_recipe_says_so_and_the_same_command_writes_it_again() -> None:
+    steps = ("train.steps=1", *QUIET)
+    assert minitf("pretrain", TINY, *steps, "-n", "whole").exit_code == 0
+    recipe = Path("outputs/whole/resolved.yaml").read_text()
+    Path("outputs/whole/resolved.yaml").unlink()
+    for command in (("pretrain", "whole"), ("recipe", "show", "outputs/whole"), ("generate", "last", "Once")):
+        refused(
+            minitf(*command),
+            "without a resolved.yaml; this run has lost it; the command that started the run",
+            exit_code=5 if command[0] == "generate" else 3,
+        )
+    assert "already complete" in minitf("pretrain", TINY, *steps, "-n", "whole").stderr
+    assert Path("outputs/whole/resolved.yaml").read_text() == recipe
+    assert minitf("pretrain", "whole").exit_code == 0

@@ -141,7 +141,6 @@ BEFORE_TORCH = (
     "evaluate nowhere",
     "evaluate mine --step best",
     "export nowhere -o folder",
-    "convert nowhere model.attention.kind=window",
     "import hf:a/b/c",
     "inspect model nowhere",
     "inspect attention mine x -o heads.xyz",

@@ -53,8 +53,8 @@ COMMANDS: dict[str, dict[str, str]] = {
             _NO_PREPARATION: "prepare preprocess dataset prepare-data",
             "`minitf pretrain RECIPE train.seeds=3` trains several seeds; else a loop in the shell, then"
             " `minitf runs compare`": "sweep search grid optuna ablate",
-            "there is no server; `minitf chat RUN`, or `minitf generate RUN -i prompts.txt`": (
-                "serve server api web ui gui app deploy gradio"
+            "`minitf serve RUN` answers over HTTP, with a page to try it; `minitf chat RUN` in the terminal": (
+                "server api web ui gui app deploy gradio"
             ),
             "`--average N` of generate and evaluate averages checkpoints": "average merge",
             "`minitf --version`": "version",

@@ -25,6 +25,7 @@ from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import loading, manifest, set_files
+from mini_tf.run.finding import is_run
 from mini_tf.run.folder import Run
 from mini_tf.run.following import follow
 from mini_tf.run.identity import Identity
@@ -127,7 +128,9 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
         if group.on_rank_0(
             lambda: run.status == "finished" and loading.is_published(run.folder, run.manifest, run.checkpoints.hashes)
         ):
-            reporter.say(f"already complete: {run.folder} ({size}); --fresh starts over")
+            missing = [member.folder for member in several if not is_run(run.folder / member.folder)]
+            lost = f", but it has lost {', '.join(missing)}" if missing else ""
+            reporter.say(f"already complete: {run.folder} ({size}){lost}; --fresh starts over")
             return RunResult(run.folder, run.manifest.metrics)
         start_run(run, identity)
         done: list[FinishedRun] = []
