@@ -11,11 +11,11 @@ import typer
 
 from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.generate.prompting import default_lookahead
-from mini_tf.cli.prediction_table import PredictionTable
 from mini_tf.cli.terminal.class_options import THRESHOLD, TOP, class_options
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.loading import open_models
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, INPUT_OUTPUT, NPROC, PREDICTED_GATES, RUN, STEP
+from mini_tf.cli.terminal.prediction_table import PredictionTable
 from mini_tf.cli.terminal.processes import group_of, in_order, launched, refuse_stdin, several
 from mini_tf.cli.terminal.streams import to_json
 from mini_tf.recipe.metrics import Gate, failures
