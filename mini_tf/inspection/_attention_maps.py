@@ -94,6 +94,14 @@ class Sample:
         )
 
 
+def notes_of(samples: Sequence[Sample], n_texts: int) -> list[str]:
+    """Notes on the texts, each once; the samples of the texts alternate."""
+    notes = [(number, note) for number, sample in enumerate(samples) for note in sample.notes]
+    return list(
+        dict.fromkeys(f"text {1 + number % n_texts}: {note}" if n_texts > 1 else note for number, note in notes)
+    )
+
+
 @dataclass(frozen=True)
 class AttentionRequest:
     """Selection: the heads, tokens or words, and optionally a single query (a word or a token index)."""

@@ -1,6 +1,5 @@
 """Attention weights of every head on a text, and what each head does."""
 
-from collections.abc import Sequence
 from functools import partial
 
 from mini_tf.drawing.page.html_file import page_file
@@ -16,7 +15,7 @@ from mini_tf.inspection import (
     option,
 )
 from mini_tf.inspection._attention_files import attention_page, pack, to_json
-from mini_tf.inspection._attention_maps import AttentionRequest, Sample, analyze_checkpoints, analyze_texts
+from mini_tf.inspection._attention_maps import AttentionRequest, Sample, analyze_checkpoints, analyze_texts, notes_of
 from mini_tf.inspection._attention_pictures import pictures, pictures_of_steps, plot
 from mini_tf.inspection._checkpoints import run_and_step
 from mini_tf.inspection._encoder_decoder_pairs import with_targets
@@ -100,7 +99,7 @@ class Settings(HeadOptions, TextViewSettings):
                     output.show(picture)
             entries.append(to_json(sample, self.full, self.describe))
             samples.append(sample if output.suffixes - {".json"} else sample.without_weights())
-        notes, difference = _notes(samples, len(texts)), max(sample.difference for sample in samples)
+        notes, difference = notes_of(samples, len(texts)), max(sample.difference for sample in samples)
         for note in notes:
             output.say(f"note: {note}")
         output.detail(f"largest difference of logits, explicit against fused attention: {difference:.1e}")
@@ -116,11 +115,3 @@ class Settings(HeadOptions, TextViewSettings):
             labels=[unit for text in samples[0].texts.all for unit in text.units],
             files={"safetensors": partial(pack, samples, trained, self.step), "html": page},
         )
-
-
-def _notes(samples: Sequence[Sample], n_texts: int) -> list[str]:
-    """Notes on the texts, each once; the samples of the texts alternate."""
-    notes = [(number, note) for number, sample in enumerate(samples) for note in sample.notes]
-    return list(
-        dict.fromkeys(f"text {1 + number % n_texts}: {note}" if n_texts > 1 else note for number, note in notes)
-    )

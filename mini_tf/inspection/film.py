@@ -15,7 +15,7 @@ from mini_tf.drawing.terminal import line, table
 from mini_tf.generation.likelihoods import TextScorer
 from mini_tf.inspection import INPUT_OUTPUT, HeadOptions, TextViewSettings, View, ViewOutput, option
 from mini_tf.inspection._attention_files import attention_page, to_json
-from mini_tf.inspection._attention_maps import AttentionRequest, Sample, analyze_checkpoints
+from mini_tf.inspection._attention_maps import AttentionRequest, Sample, analyze_checkpoints, notes_of
 from mini_tf.inspection._attention_pictures import pictures_of_steps
 from mini_tf.inspection._encoder_decoder_pairs import with_targets
 from mini_tf.inspection._heads import HeadSelection
@@ -73,10 +73,12 @@ class Settings(HeadOptions, TextViewSettings):
             for step, of_step in tables.items()
             for one in (partial(line, f"step {step}"), *(partial(table, *one[1:]) for one in of_step))
         ]
+        notes = notes_of(samples, len(texts))
         return View(
-            {"samples": [to_json(one, False, False) for one in samples], "steps": steps},
+            {"samples": [to_json(one, False, False) for one in samples], "steps": steps, "notes": notes},
             [*pictures_of_steps(samples, self.given_texts), *pictures],
-            files={"html": lambda: page_file(_page(trained, samples, tables))},
+            notes,
+            files={"html": lambda: page_file(_page(trained, samples, tables, notes))},
         )
 
     def _tables(self, trained: Trained, pairs: Sequence[MinimalPair]) -> Iterator[PageTable]:
@@ -134,9 +136,11 @@ def _accuracies(trained: Trained, pairs: Sequence[MinimalPair]) -> Iterator[Sequ
         yield [name, str(len(of_group)), pair_scores(*map(list, zip(*of_group, strict=True))).accuracy]
 
 
-def _page(trained: Trained, samples: Sequence[Sample], tables: Mapping[int, Sequence[PageTable]]) -> Page:
+def _page(
+    trained: Trained, samples: Sequence[Sample], tables: Mapping[int, Sequence[PageTable]], notes: Sequence[str]
+) -> Page:
     """The page of attention with a slider, the tables of each checkpoint, and curves over all of them."""
-    page = attention_page(samples, trained, "")
+    page = attention_page(samples, trained, "", notes)
     scenes = [replace(scene, tables=tables[int(scene.at["step"])]) for scene in page.scenes]
     metrics = trained.folder / "metrics.jsonl"
     losses = {
@@ -157,5 +161,5 @@ def _page(trained: Trained, samples: Sequence[Sample], tables: Mapping[int, Sequ
         curves_of("largest score of a head on repeated random tokens, by role", "step", scores),
         curves_of("accuracy on minimal pairs", "step", accuracies),
     ]
-    title = f"How {trained.folder.name} learns, {len(tables)} checkpoints"
+    title = f"How {trained.folder.name} learns, {len(tables)} checkpoint{'s' if len(tables) > 1 else ''}"
     return replace(page, title=title, scenes=scenes, curves=[one for one in curves if one.lines], slider="step")

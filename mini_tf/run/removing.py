@@ -20,7 +20,7 @@ def removable(runs: Sequence[str]) -> list[Path]:
     """The folders of runs, each once; RunFault if one is no run, is a link, is part of a set, holds another run, or is
     in use.
     """
-    folders = [*dict.fromkeys(finding.find(run) for run in runs)]
+    folders = [*dict.fromkeys(_named_once(finding.find(run)) for run in runs)]
     for folder in folders:
         if folder.is_symlink():
             _refuse(folder, f"is a link to {os.path.realpath(folder)}", "name that folder, or remove the link with rm")
@@ -70,6 +70,11 @@ def remove(folders: Sequence[Path], disk: Disk | None = None) -> None:
                 disk.remove(temporary)
 
 
+def _named_once(folder: Path) -> Path:
+    """The folder without `..` and without links above it; it may itself be a link."""
+    return Path(os.path.realpath(folder)) if folder.name == ".." else folder.parent.resolve() / folder.name
+
+
 def _with_members(folder: Path) -> Iterator[Path]:
     """The runs of a set, and their own ones."""
     for member in finding.member_folders(folder):
@@ -85,7 +90,9 @@ def _locked(folders: Sequence[Path]) -> Iterator[None]:
             for run in (folder, *_with_members(folder)):
                 descriptor = finding.try_lock(run)
                 if descriptor is None:
-                    pid = manifest.read(run).pid
+                    pid, state = (record := manifest.read(run)).pid, record.state
+                    if state != "running" or pid is None:  # the lock is not that of the process that trained it
+                        _refuse(run, "is in use by another process", "wait until it ends")
                     _refuse(run, f"is in use by process {pid}", f"wait until it ends, or stop it: kill {pid}")
                 locks.callback(os.close, descriptor)
         yield

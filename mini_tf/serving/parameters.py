@@ -51,6 +51,16 @@ def generate_options(body: Mapping[str, Any], longest: int) -> dict[str, Any]:
     return options
 
 
+def stream_options(body: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Whether the answer is a stream, and whether that ends with the usage. UsageFault for values of other types."""
+    stream, options = body.get("stream"), body.get("stream_options")
+    if stream not in (None, False, True):
+        raise UsageFault("stream: must be true or false")
+    if options is not None and not isinstance(options, dict):
+        raise UsageFault("stream_options: must be an object such as {include_usage: true}")
+    return bool(stream), bool((options or {}).get("include_usage"))
+
+
 def texts_of(body: Mapping[str, Any], name: str) -> list[str]:
     """One text or several; UsageFault for anything else, such as token ids, or too many."""
     given = body.get(name)

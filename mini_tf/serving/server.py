@@ -21,7 +21,7 @@ from starlette.routing import Route
 from mini_tf.recipe.text_input import refuse_non_utf8
 from mini_tf.serving.batcher import Batcher, Cancelled, Job, QueueFull
 from mini_tf.serving.host_guard import HEADERS, Refusal, RequestGuard, ServerLimits, json_response
-from mini_tf.serving.parameters import NAMES, check_names, generate_options, messages_of, texts_of
+from mini_tf.serving.parameters import NAMES, check_names, generate_options, messages_of, stream_options, texts_of
 from mini_tf.serving.replies import CompletionReply, embeddings_body, error_body, reason
 from mini_tf.serving.served_model import Asked, ServedModel
 from mini_tf.system.errors import UsageFault
@@ -110,7 +110,7 @@ class Routes:
 
     async def _generate(self, request: Request, body: Mapping[str, Any], prompts: list[str], chat: bool) -> Response:
         refuse_non_utf8(prompts, "the prompt")
-        options, streams = generate_options(body, self.limits.new_tokens), body.get("stream") or False
+        options, (streams, with_usage) = generate_options(body, self.limits.new_tokens), stream_options(body)
         samples = options.get("num_samples", 1)
         self.model.check_options(options)
         if "max_new_tokens" not in options:
@@ -125,7 +125,6 @@ class Routes:
         if not streams:
             outputs = await self._computed(request, asked, prompts, len(prompts) * samples, alone)
             return json_response(answer.whole(outputs))
-        with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
         return await self._stream(asked, prompts, samples, alone, answer, with_usage)
 
     async def embeddings(self, request: Request, body: dict[str, Any]) -> Response:

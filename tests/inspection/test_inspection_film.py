@@ -117,3 +117,12 @@ def test_what_cannot_be_filmed_is_refused(run: Path, pairs: Path) -> None:
     refused(minitf("inspect", "film", run), "no text given", exit_code=2)
     refused(minitf("inspect", "film", run, TEXT, "--word", ""), "--word", exit_code=2)
     refused(minitf("inspect", "film", run, TEXT, "--step", "2"), "--step", exit_code=2)
+
+
+def test_a_text_that_is_cut_is_noted(run: Path, tmp_path: Path) -> None:
+    text = "the cat heard " * 60
+    done = minitf("inspect", "film", run, text, "-o", tmp_path / "film.html", "-o", tmp_path / "film.json")
+    [note] = contents_of((tmp_path / "film.html").read_bytes())["notes"]
+    assert "is truncated to" in note
+    assert note in done.stderr
+    assert json.loads((tmp_path / "film.json").read_text())["notes"] == [note]

@@ -124,6 +124,23 @@ def test_a_run_in_progress_is_refused_and_nothing_is_removed(member: str) -> Non
     assert runs() == ["second", "x"]
 
 
+def test_a_run_that_is_done_is_not_in_use_by_the_process_that_trained_it() -> None:
+    written("done", pid=77)
+    lock = finding.try_lock(Path("outputs/done"))
+    assert lock is not None
+    refused(minitf("runs", "rm", "done", "--yes"), "is in use by another process; wait until it ends", exit_code=5)
+    os.close(lock)
+
+
+def test_a_run_that_is_named_by_two_paths_is_removed_once() -> None:
+    Path("link").symlink_to("outputs")
+    named = ["first", "outputs/../outputs/first", "link/first", "outputs/first/checkpoints/.."]
+    done = minitf("runs", "rm", *named, "--yes", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert [one["folder"] for one in json.loads(done.stdout)["result"]] == [str(Path("outputs/first").resolve())]
+    assert runs() == ["second"]
+
+
 def test_runs_that_were_initialized_from_it_are_named() -> None:
     written("bert", model={"step": 1, "score": None, "sha256": "a" * 64})
     written("task", hashes={"init": "a" * 64})

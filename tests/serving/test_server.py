@@ -213,6 +213,8 @@ REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
     ("/v1/completions", {"prompt": "x", "echo": True}, 400, "echo: is not supported"),
     ("/v1/completions", {"prompt": "x", "num_beams": 2}, 400, "num-beams: beam search needs an encoder-decoder"),
     ("/v1/completions", {"prompt": "x", "stop": [3]}, 400, "stop"),
+    ("/v1/completions", {"prompt": "x", "stream": "yes"}, 400, "stream: must be true or false"),
+    ("/v1/completions", {"prompt": "x", "stream": True, "stream_options": 5}, 400, "stream_options: must be an object"),
     ("/v1/completions", {"prompt": "\ud800"}, 400, "the prompt is not UTF-8"),
     ("/v1/completions", {"prompt": "x", "model": "gpt-4"}, 404, "no model 'gpt-4'; this server has 'decoder'"),
     ("/v1/chat/completions", {"messages": []}, 404, "decoder has no chats; use /v1/completions"),

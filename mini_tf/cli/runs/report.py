@@ -1,6 +1,7 @@
 """`minitf runs report`: one page of one or more runs: curves, metrics, settings, samples, machines, heads."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,10 +13,12 @@ from mini_tf.cli.runs.run_facts import HEADERS, row_of, shown, summary, warn_of_
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
+from mini_tf.recipe.text_input import refuse_non_utf8
+from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
-    from mini_tf.drawing.page.scenes import Page, PageTable
-    from mini_tf.drawing.panel import Curves
+    from mini_tf.drawing.page.scenes import Page, PageTable, Scene
+    from mini_tf.drawing.panel import Curves, Scale
     from mini_tf.run.comparison.cost_curves import RunCurves
 
 TEXT = typer.Option("--text", metavar="TEXT", help="Show the attention heads of each run on this text.")
@@ -36,8 +39,8 @@ def report(
     """
     from mini_tf.drawing.page.html_file import page_file
     from mini_tf.run import finding
-    from mini_tf.system.errors import UsageFault
 
+    refuse_non_utf8([text or ""], "--text")
     named = files.check(output, (".html",), force)
     if not named:
         raise UsageFault("a report is a file", hint="-o report.html")
@@ -46,19 +49,20 @@ def report(
         warn_of_damage(console, folder)
     equal = EqualCost(folders, None, None)
     files.write_all(console, named, None, lambda suffix: page_file(_page(console, folders, equal, text)))
-    for note in equal.notes():
-        console.say(note)
     console.output(result={"runs": [str(folder) for folder in folders]})
 
 
 def _page(console: Console, folders: Sequence[Path], equal: EqualCost, text: str | None) -> "Page":
     from mini_tf.drawing.page.scenes import Page, PageTable, Scene
+    from mini_tf.drawing.panel import Scale
     from mini_tf.run.comparison.cost_curves import RunCurves
 
     runs = [RunCurves.read(folder, display_name(folder, folders)) for folder in folders]
     scenes = [Scene({"run": run.name}, tables=[*_tables(run)]) for run in runs]
+    notes, scale = [*equal.notes()], Scale()
     if text is not None:
-        scenes = [_with_heads(console, scene, run.folder, text) for scene, run in zip(scenes, runs, strict=True)]
+        scenes, scale, of_heads = _with_heads(scenes, [run.folder for run in runs], text)
+        notes += of_heads
     overview = PageTable("", HEADERS, [row_of(summary(run.folder, run.record)) for run in runs])
     tables = [overview, *(PageTable("", headers, rows) for headers, rows in equal.tables())]
     names = ", ".join(run.name for run in runs)
@@ -66,7 +70,9 @@ def _page(console: Console, folders: Sequence[Path], equal: EqualCost, text: str
     beside = "/b1" if len(runs) > 1 else ""
     title = f"Run {names}" if len(runs) == 1 else f"Runs {names}"
     curves = [*_curves(runs, not equal.incomparable)]
-    return Page(title, scenes, facts=facts, notes=equal.notes(), tables=tables, curves=curves, row="query",
+    for note in notes:
+        console.say(note)
+    return Page(title, scenes, scale, facts, notes, tables, curves=curves, row="query",
                 column="key", opens=beside)  # fmt: skip
 
 
@@ -114,20 +120,27 @@ def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
             yield f"{before}{name}", f"{value:g}" if isinstance(value, float) else shown(value)
 
 
-def _with_heads(console: Console, scene: Any, folder: Path, text: str) -> Any:
-    """The scene with the heads of the run's model on the text; without, and with a note, if it has none."""
-    from dataclasses import replace
-
+def _with_heads(
+    scenes: "Sequence[Scene]", folders: Sequence[Path], text: str
+) -> "tuple[list[Scene], Scale, list[str]]":
+    """The scenes with the heads of the runs on the text, their colors, and notes; a model without heads has one."""
+    from mini_tf.drawing.panel import Scale
     from mini_tf.inspection._attention_files import scene_of
     from mini_tf.inspection._attention_maps import AttentionRequest, analyze_texts
+    from mini_tf.inspection._attention_pictures import scale_of
     from mini_tf.inspection._encoder_decoder_pairs import with_targets
-    from mini_tf.system.errors import UsageFault
     from mini_tf.trained.opening import open_trained
 
-    try:
-        trained = open_trained(folder)
-        [sample] = analyze_texts(trained, with_targets(trained, [text], None), AttentionRequest())
-    except UsageFault as fault:
-        console.say(f"note: {fault.message}")
-        return scene
-    return replace(scene, maps=scene_of(sample).maps)
+    shown, notes = list[Any](), list[str]()
+    for scene, folder in zip(scenes, folders, strict=True):
+        try:
+            trained = open_trained(folder)
+            [sample] = analyze_texts(trained, with_targets(trained, [text], None), AttentionRequest())
+        except UsageFault as fault:
+            shown.append(scene)
+            notes.append(fault.message)
+        else:
+            shown.append(replace(scene, maps=scene_of(sample).maps))
+            notes += [f"{scene.at['run']}: {note}" for note in sample.notes]
+    weights = [one.panel.values for scene in shown for one in scene.maps]
+    return shown, scale_of(weights) if weights else Scale(), notes
