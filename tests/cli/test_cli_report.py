@@ -1,6 +1,8 @@
 """`minitf runs report`: the page of runs has what their folders have."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +83,9 @@ def test_a_text_is_noted_where_it_is_cut_and_refused_if_not_utf_8(runs: list[Pat
     assert note in done.stderr
     refused(minitf("runs", "report", runs[0], "--text", "\udcff", "-o", tmp_path / "b.html"), "not UTF-8", exit_code=2)
     assert not (tmp_path / "b.html").exists()
+
+
+def test_a_sample_that_is_no_file_is_refused_and_not_waited_for(runs: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(runs[0], run := tmp_path / "run")
+    os.mkfifo(run / "samples" / "step-00000009.txt")
+    refused(minitf("runs", "report", run, "-o", tmp_path / "a.html"), "is a pipe, not a plain file", exit_code=6)

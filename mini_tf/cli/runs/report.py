@@ -95,6 +95,7 @@ def _tables(run: "RunCurves") -> "Iterator[PageTable]":
     """Metrics beside their baselines, settings, the machine, and the last samples of a run."""
     from mini_tf.drawing.page.scenes import PageTable
     from mini_tf.run.identity import read_recipe
+    from mini_tf.system.safe_files import read_small_file
 
     metrics, baseline = run.record.metrics, run.record.baseline
     rows = [
@@ -108,7 +109,7 @@ def _tables(run: "RunCurves") -> "Iterator[PageTable]":
     machine = [[name, shown(value)] for name, value in run.machine().items() if value is not None]
     yield PageTable("machine", ["", ""], machine)
     if samples := sorted((run.folder / "samples").glob("*.txt")):
-        lines = samples[-1].read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_small_file(samples[-1]).decode(errors="replace").splitlines()
         yield PageTable("", (), [[f"{samples[-1].stem}:"], *([line] for line in lines if line.strip())])
 
 
