@@ -27,6 +27,7 @@ from shared import once
 cache, held = claim(Path(tempfile.gettempdir()), fingerprint())
 os.environ["MINITF_CACHE"] = str(cache)
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["MPL_IGNORE_SYSTEM_FONTS"] = "1"  # pictures do not depend on the fonts of this machine
 shapes.install("mini_tf.nn", "mini_tf.attention", "mini_tf.positions", *shapes.layers_of_papers())
 # Else pytest rewrites every test module anew, and each process that a test starts compiles all of mini_tf.
 sys.dont_write_bytecode = False

@@ -80,14 +80,14 @@ def rows_of(picture: Any) -> list[list[str]]:
 
 def maps(figure: Figure) -> list[Map]:
     """The heat maps of a figure, in the order of drawing."""
-    return [_map(axes) for axes in figure.axes if axes.images]
+    return [_map(axes) for axes in figure.axes if axes.images and np.ndim(axes.images[0].get_array()) == 2]
 
 
 def colorbar(figure: Figure) -> tuple[str, tuple[float, float]]:
     """Label and limits of the one color bar, which is drawn last."""
     axes = figure.axes[-1]
     assert not axes.images
-    return axes.get_ylabel(), axes.get_ylim()
+    return " ".join(axes.get_ylabel().split()), axes.get_ylim()
 
 
 def texts(figure: Figure) -> list[str]:

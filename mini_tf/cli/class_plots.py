@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from mini_tf.trained.opening import Trained
     from mini_tf.training.evaluation import MetricAccumulator
 
-SUFFIXES = (".png", ".svg", ".json")
 SHOWN = 12
 """Up to so many classes the confusion matrix is printed by default."""
 
@@ -31,8 +30,9 @@ class ClassPlots:
         """UsageFault if a file cannot be written or both are the same."""
         both = {"--confusion": self.confusion, "--calibration": self.calibration}
         requested = {option: file for option, file in both.items() if file is not None}
+        files.check_look([*requested.values()], "--confusion")
         for option, file in requested.items():
-            files.check([file], SUFFIXES, force, option)
+            files.check_file(file, files.picture_or_json(), force, option)
         if len(requested) == 2 and len({file.resolve() for file in requested.values()}) == 1:
             raise UsageFault("--confusion and --calibration name the same file", hint="give two files")
 

@@ -11,7 +11,7 @@ import typer
 
 from mini_tf.cli.terminal.completion import recipe_arguments
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.files import FORCE, OUTPUT, check, write_all
+from mini_tf.cli.terminal.files import FORCE, OUTPUT, check, draws, picture_or_json, write_all
 from mini_tf.cli.terminal.loading import at_terminal
 from mini_tf.cli.terminal.options import RUNTIME_DEVICE
 from mini_tf.system.errors import UsageFault
@@ -57,6 +57,7 @@ LENGTH_MEANING = (
 
 
 @command
+@draws
 def cost(
     console: Console,
     arguments: RECIPES = None,
@@ -92,7 +93,7 @@ def cost(
         overrides.append(f"runtime.device={device}")
     if lengths is None and output:
         raise UsageFault("--output needs --lengths", hint="--json prints the estimate for programs")
-    files = check(output, [".png", ".svg", ".json"], force)
+    files = check(output, picture_or_json(), force)
     rows = None if lengths is None else doubled("--lengths", lengths, MAX_LENGTH)
     with at_terminal("loading PyTorch and the recipes"):
         resolved = [resolve(recipe, overrides) for recipe in recipes or [reading.DEFAULT_RECIPE]]

@@ -12,7 +12,7 @@ from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.minimal_pairs import evaluate_pairs
 from mini_tf.cli.terminal.class_options import THRESHOLD, class_options
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.files import FORCE
+from mini_tf.cli.terminal.files import FORCE, draws
 from mini_tf.cli.terminal.loading import open_models
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, INPUT_OUTPUT, NPROC, RUN, STEP
 from mini_tf.cli.terminal.processes import group_of, launched, leave_to_rank_0
@@ -48,11 +48,12 @@ MEMORY = _input(
     help="Memory of a model trained with train.stream, in tokens.",
     show_default="as in training",
 )
-CONFUSION = _plot("--confusion", metavar="FILE", help="Write the confusion matrix: .png, .svg or .json.")
-CALIBRATION = _plot("--calibration", metavar="FILE", help="Write the calibration plot: .png, .svg or .json.")
+CONFUSION = _plot("--confusion", metavar="FILE", help="Write the confusion matrix: .png, .svg, .pdf or .json.")
+CALIBRATION = _plot("--calibration", metavar="FILE", help="Write the calibration plot: .png, .svg, .pdf or .json.")
 
 
 @command
+@draws
 def evaluate(
     console: Console,
     run: RUN,

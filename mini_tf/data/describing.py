@@ -59,10 +59,13 @@ def store_statistics(store: Store) -> dict[str, float]:
     }
 
 
-def n_shared_documents(train: Store, val: Store) -> int:
-    """Number of distinct documents (by their ids) that are in both stores."""
+def n_shared_documents(train: Store, val: Store, length: int | None = None) -> int:
+    """Number of distinct documents (by their ids, or by the first `length` of these) that are in both stores."""
     hashes = (
-        {hashlib.blake2b(store.document(n).tobytes(), digest_size=16).digest() for n in range(store.n_documents)}
+        {
+            hashlib.blake2b(store.document(n)[:length].tobytes(), digest_size=16).digest()
+            for n in range(store.n_documents)
+        }
         for store in (train, val)
     )
     return len(set.intersection(*hashes))

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from mini_tf.drawing.canvas import TITLE_SIZE, figure_bytes, truncate_to
+from mini_tf.drawing.canvas import figure_bytes, write_title
+from mini_tf.drawing.look import look
 from mini_tf.drawing.plotting import Axes, Figure
 
 _WIDTH, _HEIGHT = 4.6, 5.4
@@ -20,7 +21,7 @@ def draw_calibration(
     suffix: str,
     temperature: float = 1,
 ) -> bytes:
-    """A "png" or "svg" with a bar per confidence bin; bins have equal width from 0 to 1. Arrays: (bins,), NaN if empty.
+    """A picture with a bar per confidence bin; bins have equal width from 0 to 1. Arrays: (bins,), NaN if empty.
 
     The bar is the accuracy, hatched up to the mean confidence; below are the counts. error: the expected calibration
     error (ECE), shown in the title. temperature: of the probabilities, shown below unless it is 1.
@@ -37,11 +38,11 @@ def draw_calibration(
 def _draw(confidence: np.ndarray, accuracy: np.ndarray, counts: np.ndarray, title: str, scaled: str) -> Figure:
     figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.4, 1))
-    figure.suptitle(truncate_to(title, _WIDTH - 0.3, TITLE_SIZE), fontsize=TITLE_SIZE, x=0.02, ha="left")
+    write_title(figure, title)
     bins = len(counts)
     left, full = np.arange(bins) / bins, counts > 0
     _bars(upper, left[full], 1 / bins, confidence[full], accuracy[full])
-    lower.bar(left, counts, 1 / bins, align="edge", color=_COUNTS, edgecolor="white", linewidth=0.8)
+    lower.bar(left, counts, 1 / bins, align="edge", color=_COUNTS, edgecolor=look().colors.paper, linewidth=0.8)
     lower.set_xlabel(f"confidence: probability of the most probable class{scaled}")
     lower.set_ylabel("examples")
     lower.set_xlim(0, 1)
@@ -53,11 +54,20 @@ def _draw(confidence: np.ndarray, accuracy: np.ndarray, counts: np.ndarray, titl
 
 
 def _bars(axes: Axes, left: np.ndarray, width: float, confidence: np.ndarray, accuracy: np.ndarray) -> None:
-    axes.bar(left, accuracy, width, align="edge", color=_ACCURACY, edgecolor="white", linewidth=0.8, label="accuracy")
+    axes.bar(
+        left,
+        accuracy,
+        width,
+        align="edge",
+        color=_ACCURACY,
+        edgecolor=look().colors.paper,
+        linewidth=0.8,
+        label="accuracy",
+    )
     low, high = np.minimum(confidence, accuracy), np.maximum(confidence, accuracy)
     gap: dict[str, Any] = {"facecolor": "none", "edgecolor": _GAP, "hatch": "////", "linewidth": 0.8}
     axes.bar(left, high - low, width, bottom=low, align="edge", label="gap to confidence", **gap)
-    axes.plot((0, 1), (0, 1), color="black", linestyle="--", linewidth=1, label="perfect calibration")
+    axes.plot((0, 1), (0, 1), color=look().colors.ink, linestyle="--", linewidth=1, label="perfect calibration")
     axes.set_ylim(0, 1)
     axes.set_ylabel("accuracy")
     axes.legend(

@@ -1,78 +1,155 @@
-"""Common parts of figures: style, sizes in inches, and deterministic file contents.
+"""Common parts of figures: style, titles, sizes in inches, and deterministic file contents.
 
-Files have no dates or versions, and matplotlibrc is ignored. Text in an SVG is text, so it can be searched and edited;
-any sans-serif font works, because only characters of DejaVu Sans are drawn (`glyphs`).
+Files have no dates or versions, and matplotlibrc is ignored. Text in an SVG is text, and in a PDF TrueType, so that
+it can be searched and edited.
 """
 
+import colorsys
 import io
+import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mini_tf.drawing.colormap import text_color_on
-from mini_tf.drawing.glyphs import FONT, figure_caption
+from mini_tf.drawing.glyphs import FONT, Glyphs, figure_caption, font_families, glyphs_of_figure, has_glyph
+from mini_tf.drawing.look import look
 from mini_tf.drawing.panel import Scale
-from mini_tf.drawing.plotting import Axes, Figure, FontProperties, Normalize, ScalarMappable, TextToPath, matplotlib
+from mini_tf.drawing.plotting import (
+    Axes,
+    Figure,
+    FontProperties,
+    LinearSegmentedColormap,
+    Normalize,
+    ScalarMappable,
+    Text,
+    TextToPath,
+    matplotlib,
+)
+from mini_tf.system.errors import ResultWarning
 
 TITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 10.0, 8.0, 7.0
 """Font sizes in points: titles, tokens and labels, numbers."""
 LINE_HEIGHT = 0.15
-"""Line height in inches."""
+"""Height of a line of TEXT_SIZE in inches."""
 MARGIN = 0.15
-"""Left margin of text in inches."""
+"""Left and right margin of text in inches."""
+MIN_WIDTH = 5.0
+"""Minimum width of a figure with maps in inches."""
+COLORBAR_WIDTH, COLORBAR_HEIGHT = 0.95, (1.3, 3.0)
+"""Width of the colorbar with its labels and the space beside it, and its minimum and maximum height in inches."""
 MAX_SIZE = 28.0
 """Maximum width and height of the maps of a figure in inches; with titles and labels the figure stays under 30."""
-_DPI, _MAX_PIXELS = 150, 3600
-"""Resolution of a PNG, and its maximum width and height in pixels: larger figures have down to 120 dpi."""
+_DPI, _MAX_PIXELS = 150, 4200
+"""Resolution of a PNG, and its maximum width and height in pixels: larger figures have down to 140 dpi."""
+_UNDRAWABLE = 0.25
+"""A text with a larger share of characters that no font has is not shown below the title."""
 _STYLE: Any = {
     "font.family": FONT,
     "font.size": TEXT_SIZE,
     "text.parse_math": False,  # a "$" in a token is a "$"
     "svg.hashsalt": "minitf",
     "svg.fonttype": "none",
+    "pdf.fonttype": 42,
     "axes.titlesize": TEXT_SIZE,
     "axes.labelsize": TEXT_SIZE,
     "xtick.labelsize": TEXT_SIZE,
     "ytick.labelsize": TEXT_SIZE,
     "legend.fontsize": TEXT_SIZE,
 }
+_COLORED = {
+    "paper": ("figure.facecolor", "axes.facecolor", "savefig.facecolor"),
+    "ink": ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"),
+    "rule": ("grid.color",),
+}
+"""Settings of matplotlib for each color."""
+_NO_METADATA: Mapping[str, Any] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
 
 
 def figure_bytes(draw: Callable[[], Figure], suffix: str) -> bytes:
-    """The figure as a file, `suffix` "png" or "svg", in a fixed style."""
-    no_metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
-    if suffix not in no_metadata:
-        raise ValueError(f"suffix: {suffix!r} must be png or svg")
+    """The figure as a file, `suffix` "png", "svg" or "pdf", as `look` says. Warns of characters that no font has."""
+    if suffix not in _NO_METADATA:
+        raise ValueError(f"suffix: {suffix!r} must be png, svg or pdf")
     file = io.BytesIO()
-    with matplotlib.rc_context():
+    with matplotlib.rc_context(), glyphs_of_figure() as glyphs:
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
+        colors = look().colors._asdict()
+        matplotlib.rcParams.update(_STYLE | {key: colors[name] for name, keys in _COLORED.items() for key in keys})
         figure = draw()
-        figure.savefig(
-            file,
-            format=suffix,
-            dpi=min(_DPI, _MAX_PIXELS / max(figure.get_size_inches())),
-            metadata=no_metadata[suffix],
-        )
+        for text in figure.findobj(Text) if len(glyphs.families) > 1 else ():
+            text.set_fontfamily(glyphs.families)
+        dpi = min(_DPI, _MAX_PIXELS / max(figure.get_size_inches()))
+        figure.savefig(file, format=suffix, dpi=dpi, metadata=_NO_METADATA[suffix])
+    _warn_of_missing(glyphs)
     return file.getvalue()
 
 
-def titled_figure(
-    width: float, height: float, title: str, notes: Sequence[str] = (), first_note: float = 0.36
-) -> Figure:
-    """An empty figure of this size in inches with a title, truncated to its width, and notes below `first_note`."""
-    figure = Figure(figsize=(width, height))
-    _write(figure, 0.12, truncate_to(title, width - 2 * MARGIN, TITLE_SIZE), TITLE_SIZE, "black")
-    for number, note in enumerate(notes):
-        _write(figure, first_note + LINE_HEIGHT * number, note, TEXT_SIZE, "#555555")
+def _warn_of_missing(glyphs: Glyphs) -> None:
+    if glyphs.missing:
+        shown, more = " ".join([*glyphs.missing][:10]), " ..." * (len(glyphs.missing) > 10)
+        what = f"no font that matplotlib finds has {shown}{more}; the picture has their code points"
+        warnings.warn(ResultWarning(what), stacklevel=2)
+
+
+class Heading(NamedTuple):
+    """Lines above a figure: of the title, and of notes; none if figures have no titles. height: in inches."""
+
+    title: Sequence[str]
+    notes: Sequence[str]
+
+    @classmethod
+    def of(cls, title: str, text: str, notes: Sequence[str], width: float) -> "Heading":
+        """Lines of a figure of this width: the title, two of the text, and the notes."""
+        if not look().titled:
+            return cls([], [])
+        room = width - 2 * MARGIN
+        shown = [line for note in dict.fromkeys(notes) if note for line in wrap_caption(note, room, 3)]
+        of_text = wrap_caption(text, room, 2) if text and _is_drawable(text) else []
+        return cls(wrap_caption(title, room, 3, TITLE_SIZE) if title else [], [*of_text, *shown])
+
+    @property
+    def height(self) -> float:
+        lines = 0.2 * len(self.title) + LINE_HEIGHT * len(self.notes) + 0.05 * bool(self.title and self.notes)
+        return 0.12 + lines + 0.1 * bool(lines)
+
+    def write(self, figure: Figure) -> None:
+        """Write the lines into the upper left corner."""
+        for number, line in enumerate(self.title):
+            write_line(figure, 0.12 + 0.2 * number, line, TITLE_SIZE)
+        first = self.height - 0.1 - LINE_HEIGHT * len(self.notes)
+        for number, line in enumerate(self.notes):
+            write_line(figure, first + LINE_HEIGHT * number, line, TEXT_SIZE, look().colors.muted)
+
+
+def _is_drawable(text: str) -> bool:
+    lacking = sum(not has_glyph(character) for character in text)
+    return lacking <= _UNDRAWABLE * len(text)
+
+
+def headed_figure(width: float, body: float, heading: Heading) -> Figure:
+    """A figure of this width with a body of this height in inches, below the heading."""
+    figure = Figure(figsize=(width, heading.height + body))
+    heading.write(figure)
     return figure
 
 
-def _write(figure: Figure, top: float, text: str, size: float, color: str) -> None:
+def write_line(figure: Figure, top: float, text: str, size: float = TEXT_SIZE, color: str | None = None) -> None:
+    """Write a line at the left margin."""
     across, down = figure.get_size_inches()
-    figure.text(MARGIN / across, 1 - top / down, text, fontsize=size, color=color, va="top")
+    figure.text(MARGIN / across, 1 - top / down, text, fontsize=size, color=color or look().colors.ink, va="top")
+
+
+def write_title(figure: Figure, title: str) -> None:
+    """Write the title of a figure with a constrained layout, unless figures have none."""
+    if title and look().titled:
+        room = figure.get_size_inches()[0] - 2 * MARGIN
+        figure.suptitle("\n".join(wrap_caption(title, room, 3, TITLE_SIZE)), fontsize=TITLE_SIZE, x=0.02, ha="left")
 
 
 def add_axes(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
@@ -82,19 +159,15 @@ def add_axes(figure: Figure, left: float, top: float, width: float, height: floa
 
 
 def text_width(text: str, size: float = TEXT_SIZE) -> float:
-    """Width in inches."""
-    width, _, _ = TextToPath().get_text_width_height_descent(text, FontProperties(family=FONT, size=size), ismath=False)
-    return float(width) / 72
-
-
-def short_caption(text: str) -> str:
-    """A caption of at most 120 characters, to limit the size of figures."""
-    return figure_caption(text, 120)
+    """Width in inches, at most: hinting makes the text of a PNG up to 3 % wider."""
+    properties = FontProperties(family=font_families(), size=size)
+    width, _, _ = TextToPath().get_text_width_height_descent(text, properties, ismath=False)
+    return 1.03 * float(width) / 72
 
 
 def truncate_to(text: str, inches: float, size: float = TEXT_SIZE) -> str:
-    """A short caption, truncated with … to a width."""
-    whole = short_caption(text)
+    """A caption of at most 120 characters, truncated with … to a width."""
+    whole = figure_caption(text, 120)
     if text_width(whole, size) <= inches:
         return whole
     length = bisect_right(range(len(whole)), inches, key=lambda n: text_width(whole[:n] + "…", size)) - 1
@@ -125,12 +198,13 @@ def wrap_caption(text: str, inches: float, most: int, size: float = TEXT_SIZE) -
     return lines
 
 
-def draw_heat_map(axes: Axes, values: np.ndarray, scale: Scale, words: Mapping[tuple[int, int], str]) -> None:
-    """Draw a heat map, with NaN hatched in gray; words: text of some cells (row, column)."""
-    axes.patch.set(facecolor="#f2f2f2", edgecolor="#d8d8d8", hatch="////", linewidth=0)
+def draw_heat_map(axes: Axes, values: np.ndarray, scale: Scale, words: Mapping[tuple[int, int], str] = {}) -> None:
+    """Draw a heat map, with NaN in gray; words: text of some cells (row, column)."""
+    axes.patch.set(facecolor=look().colors.blank)
     colors: Any = _colors_of(scale)
     # "none" keeps one pixel per value in an SVG; "auto" fills the axes, which have the right aspect ratio.
     axes.imshow(np.ma.masked_invalid(values), cmap=colors.cmap, norm=colors.norm, interpolation="none", aspect="auto")
+    axes.spines[:].set_linewidth(0.5)
     axes.tick_params(length=0, pad=2)
     for (row, column), word in words.items():
         red, green, blue, _ = map(int, colors.to_rgba(np.asarray(values[row, column]), bytes=True))
@@ -139,18 +213,23 @@ def draw_heat_map(axes: Axes, values: np.ndarray, scale: Scale, words: Mapping[t
 
 
 def _colors_of(scale: Scale) -> ScalarMappable:
-    return ScalarMappable(Normalize(*scale.ends), matplotlib.colormaps["RdBu_r" if scale.diverging else "Blues"])
+    of_look = look().colors
+    colors = of_look.diverging if scale.diverging else of_look.sequential
+    interpolated = colors if isinstance(colors, str) else LinearSegmentedColormap.from_list("minitf", [*colors])
+    return ScalarMappable(Normalize(*scale.ends), interpolated)
 
 
-def distinct_colors(count: int) -> list[tuple[float, ...]]:
-    """`count` distinct colors, repeated after twenty."""
-    colors = matplotlib.colormaps["tab10" if count <= 10 else "tab20"]
-    return [colors(number % colors.N) for number in range(count)]
+def distinct_colors(count: int) -> list[tuple[float, float, float]]:
+    """`count` different colors; of more than ten, neighbors differ in hue by the golden ratio, and in lightness."""
+    if count <= 10:
+        return [matplotlib.colormaps["tab10"](number)[:3] for number in range(count)]
+    return [colorsys.hls_to_rgb(number * 0.618034 % 1, (0.36, 0.5, 0.62)[number % 3], 0.7) for number in range(count)]
 
 
 def add_colorbar(figure: Figure, scale: Scale, left: float, top: float, height: float) -> None:
-    """Add the colorbar."""
+    """Add the colorbar of maps of this height, with its label in at most two lines."""
+    height = min(max(height, COLORBAR_HEIGHT[0]), COLORBAR_HEIGHT[1])
     extend = "max" if scale.open_end else "neither"
     bar = figure.colorbar(_colors_of(scale), cax=add_axes(figure, left, top, 0.13, height), extend=extend)
     bar.outline.set_linewidth(0.5)
-    bar.set_label(figure_caption(scale.label, 40))
+    bar.set_label("\n".join(wrap_caption(scale.label, height, 2)))

@@ -11,18 +11,20 @@ import numpy as np
 from rich.text import Text
 
 from mini_tf.drawing.canvas import (
+    COLORBAR_HEIGHT,
+    COLORBAR_WIDTH,
     LINE_HEIGHT,
     MARGIN,
     MAX_SIZE,
+    MIN_WIDTH,
     SMALL_SIZE,
-    TITLE_SIZE,
+    Heading,
     add_axes,
     add_colorbar,
     draw_heat_map,
     figure_bytes,
-    short_caption,
+    headed_figure,
     text_width,
-    titled_figure,
 )
 from mini_tf.drawing.glyphs import figure_caption
 from mini_tf.drawing.panel import Panel, Scale
@@ -39,7 +41,7 @@ _MAX_LISTED = 20
 
 
 def draw_confusion(counts: np.ndarray, names: Sequence[str], title: str, suffix: str) -> bytes:
-    """A "png" or "svg" of counts (C, C): rows are true classes, hatched without examples, columns predicted ones."""
+    """A picture of counts (C, C): rows are true classes, gray without examples, columns predicted ones."""
     _check_shape(counts, names)
     return figure_bytes(lambda: _draw(counts, names, title), suffix)
 
@@ -87,12 +89,11 @@ def _draw(counts: np.ndarray, names: Sequence[str], title: str) -> Figure:
     columns = [figure_caption(names[i], _MAX_NAME) for i in shown]
     left, below = (0.1 + max(map(text_width, words)) for words in (rows, columns))
     size = len(names) * cell
-    notes = _notes(len(names), every)
     left += MARGIN + LINE_HEIGHT + 0.05
-    top = 0.45 + LINE_HEIGHT * len(notes) + 0.1
-    words = max([min(text_width(short_caption(title), TITLE_SIZE), 6.0), *map(text_width, notes)])
-    width = max(left + size + 0.9, 2 * MARGIN + words)
-    figure = titled_figure(width, top + max(size, 1.0) + below + LINE_HEIGHT + 0.2, title, notes, first_note=0.38)
+    width = max(left + size + COLORBAR_WIDTH, MIN_WIDTH)
+    heading = Heading.of(title, "", _notes(len(names), every), width)
+    top = heading.height + 0.1
+    figure = headed_figure(width, max(size + below, COLORBAR_HEIGHT[0]) + LINE_HEIGHT + 0.3, heading)
     axes = add_axes(figure, left, top, size, size)
     numbers = (
         {(row, column): str(counts[row, column]) for row, column in np.argwhere(counts)}
@@ -104,7 +105,7 @@ def _draw(counts: np.ndarray, names: Sequence[str], title: str) -> Figure:
     axes.set_xticks(shown, columns, rotation=90)
     axes.set_xlabel("predicted class")
     axes.set_ylabel("true class (count)")
-    add_colorbar(figure, _SHARE, left + size + 0.12, top, min(max(size, 1.0), 3.0))
+    add_colorbar(figure, _SHARE, left + size + 0.12, top, size)
     return figure
 
 

@@ -7,7 +7,7 @@ from mini_tf.drawing.query_weights import draw_query_weights
 
 
 def draw(figure: PanelGrid | QueryWeights | Curves, suffix: str) -> bytes:
-    """Draw a figure, `suffix` "png" or "svg". Raises UsageFault if it has too many panels."""
+    """Draw a figure, `suffix` "png", "svg" or "pdf". Raises UsageFault if it has too many panels."""
     if isinstance(figure, PanelGrid):
-        return draw_panels(figure.panels, figure.scale, figure.title, suffix, across=figure.across, text=figure.text)
+        return draw_panels(figure, suffix)
     return draw_query_weights(figure, suffix) if isinstance(figure, QueryWeights) else draw_curves([figure], suffix)

@@ -1,30 +1,87 @@
-"""Labels of figures: characters that the font (DejaVu Sans, part of matplotlib) lacks become code points, `⟨6F22⟩`."""
+"""Characters of figures: those of DejaVu Sans, which is part of matplotlib, else of any font that matplotlib finds.
 
-from collections.abc import Iterable
+Characters that no font has become code points, `⟨6F22⟩`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache, partial
 
 from mini_tf.drawing.labels import caption, is_invisible, label
-from mini_tf.drawing.plotting import FontProperties, FT2Font, findfont
+from mini_tf.drawing.plotting import FontEntry, FontProperties, FT2Font, findfont, system_fonts
 
 FONT = "DejaVu Sans"
 
 
-def missing_glyphs(texts: Iterable[str]) -> list[str]:
-    """Distinct characters that the font lacks, in order of occurrence; figures show their code points."""
-    characters = dict.fromkeys(character for text in texts for character in text)
-    return [character for character in characters if not is_invisible(character) and not _has_glyph(character)]
+@dataclass
+class Glyphs:
+    """Fonts of a figure, in the order in which a character is looked for, and the characters that none of them has."""
+
+    families: list[str] = field(default_factory=lambda: [FONT])
+    missing: dict[str, None] = field(default_factory=dict)
+
+    def have(self, character: str) -> bool:
+        """Whether a font has the character; the font is then one of the figure's."""
+        code = ord(character)
+        if any(code in _code_points_of(family) for family in self.families):
+            return True
+        if (family := _family_with(code)) is not None:
+            self.families.append(family)
+        elif not is_invisible(character):
+            self.missing[character] = None
+        return family is not None
 
 
-def _has_glyph(character: str) -> bool:
-    return ord(character) in _code_points_of_font()
+_figures = [Glyphs()]
+
+
+@contextmanager
+def glyphs_of_figure() -> Iterator[Glyphs]:
+    """The glyphs of the figure that is drawn in this block."""
+    _figures.append(Glyphs())
+    try:
+        yield _figures[-1]
+    finally:
+        _figures.pop()
+
+
+def font_families() -> list[str]:
+    """The fonts of the figure that is drawn."""
+    return _figures[-1].families
+
+
+def has_glyph(character: str) -> bool:
+    """Whether the figure can show a character."""
+    return _figures[-1].have(character)
 
 
 @cache
-def _code_points_of_font() -> frozenset[int]:
-    return frozenset(FT2Font(findfont(FontProperties(family=FONT))).get_charmap())
+def _family_with(code: int) -> str | None:
+    """The family of the first font that has a character; None if none has."""
+    return next((name for name in _families() if code in _code_points_of(name)), None)
 
 
-figure_label = partial(label, drawable=_has_glyph)
-"""`labels.label` with characters of the font."""
-figure_caption = partial(caption, drawable=_has_glyph)
-"""`labels.caption` with characters of the font."""
+@cache
+def _families() -> list[str]:
+    """Families of the system's fonts, upright ones without serifs first, by name."""
+
+    def rank(font: FontEntry) -> tuple[bool, bool, str]:
+        plain = "Sans" in font.name or "Gothic" in font.name
+        return font.style != "normal" or "Mono" in font.name, not plain, font.name
+
+    return list(dict.fromkeys(font.name for font in sorted(system_fonts(), key=rank)))
+
+
+@cache
+def _code_points_of(family: str) -> frozenset[int]:
+    try:
+        return frozenset(FT2Font(findfont(FontProperties(family=family), fallback_to_default=False)).get_charmap())
+    except (OSError, RuntimeError, ValueError):  # damaged, or gone since matplotlib listed it
+        return frozenset()
+
+
+figure_label = partial(label, drawable=has_glyph)
+"""`labels.label` with characters of the figure's fonts."""
+figure_caption = partial(caption, drawable=has_glyph)
+"""`labels.caption` with characters of the figure's fonts."""

@@ -1,7 +1,7 @@
 """Data of plots: numbers and labels, for the terminal and for files."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -44,6 +44,14 @@ class Marks:
     dotted_rings: frozenset[tuple[int, int]] = frozenset()
     meanings: tuple[str, str, str] = ("", "", "")
 
+    @property
+    def transposed(self) -> "Marks":
+        """Of rows as columns."""
+        squares, rings, dotted_rings = (
+            frozenset((column, row) for row, column in cells) for cells in (self.squares, self.rings, self.dotted_rings)
+        )
+        return Marks(squares, rings, dotted_rings, self.meanings)
+
     def legend(self, signs: tuple[str, str, str]) -> str:
         """Legend of the used marks, shown as these signs, in one line."""
         used = zip((self.squares, self.rings, self.dotted_rings), signs, self.meanings, strict=True)
@@ -54,7 +62,9 @@ class Marks:
 class Panel:
     """One heat map, `values` (rows, columns); NaN cells are blank.
 
-    note: a sentence about rows and columns; tokens: labels are tokens, with visible spaces, else captions.
+    note: a sentence about rows and columns; tokens: labels are tokens, with visible spaces, else captions. In a file,
+    sides: titles of the axes, "query", "key"; group: heading of the maps that it stands among; line: maps with the same
+    number stand side by side (the heads of a layer), None: an almost square arrangement.
     """
 
     title: str
@@ -64,9 +74,18 @@ class Panel:
     note: str = ""
     tokens: bool = True
     marks: Marks = Marks()
+    sides: tuple[str, str] = ("", "")
+    group: str = ""
+    line: int | None = None
 
     def __post_init__(self) -> None:
         _check_shape("values", self.values, (len(self.rows), len(self.columns)))
+
+    @property
+    def transposed(self) -> "Panel":
+        """Rows as columns, and columns as rows."""
+        sides, marks = (self.sides[1], self.sides[0]), self.marks.transposed
+        return replace(self, rows=self.columns, columns=self.rows, values=self.values.T, sides=sides, marks=marks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +108,10 @@ class HeadGrid:
 
 @dataclass(frozen=True, eq=False)
 class QueryWeights:
-    """Attention weights (heads, tokens) of one query in all heads, from 0 to 1.
+    """Attention weights (heads, tokens) of one query in all heads.
 
-    query: its text; query_index: its index among the tokens, None for cross-attention; text: shown below the title.
+    query: its text; query_index: its index among the tokens, None for cross-attention; heads: layer and head, "L0",
+    "H1"; text: shown below the title, and notes below that.
     """
 
     title: str
@@ -99,8 +119,10 @@ class QueryWeights:
     query_index: int | None
     tokens: Sequence[str]
     weights: np.ndarray
-    heads: Sequence[str]
+    heads: Sequence[tuple[str, str]]
     text: str = ""
+    notes: Sequence[str] = ()
+    scale: Scale = Scale()
 
     def __post_init__(self) -> None:
         _check_shape("weights", self.weights, (len(self.heads), len(self.tokens)))
@@ -124,16 +146,13 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class PanelGrid:
-    """One or more panels on one scale, `across` per row (the heads of a layer); None: an almost square layout.
-
-    text: shown below the title.
-    """
+    """One or more panels on one scale. text: shown below the title, and notes below that."""
 
     panels: Sequence[Panel]
     scale: Scale
     title: str
-    across: int | None = None
     text: str = ""
+    notes: Sequence[str] = ()
 
 
 def _check_shape(name: str, values: np.ndarray, shape: tuple[int, int]) -> None:

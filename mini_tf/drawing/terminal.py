@@ -106,7 +106,8 @@ def head_grid(cells: HeadGrid, *, colored: bool, width: int) -> Text:
 def query_weights(data: QueryWeights, *, colored: bool, width: int) -> Text:
     """Attention weights of one query: a line per token, a column per head; > marks the query."""
     names = [">" * (index == data.query_index) + label(token) for index, token in enumerate(data.tokens)]
-    panel = Panel(f"{data.title}: {data.query}", names, data.heads, data.weights.T, tokens=False)
+    heads = [" ".join(head) for head in data.heads]
+    panel = Panel(f"{data.title}: {data.query}", names, heads, data.weights.T, tokens=False)
     return heat_map(panel, Scale(), colored=colored, width=width, max_rows=len(names))
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from mini_tf.drawing.look import PICTURES as PICTURES
 from mini_tf.recipe.kinds import Kind
 from mini_tf.recipe.text_input import one_source, read_lines, refuse_non_utf8
 from mini_tf.system.errors import UsageFault
@@ -31,8 +32,7 @@ class View:
     """Output of a view: `result` for JSON, `pictures` for the terminal, `notes` for stderr.
 
     figure: of `drawing.panel`, for a picture file; None if there is none. files: contents by suffix of other files
-    ("pharaoh"). metrics: metrics of the JSON output, which --assert can bound. labels: of the figure, for a note on
-    characters that its font lacks.
+    ("pharaoh"). metrics: metrics of the JSON output, which --assert can bound.
     """
 
     result: dict[str, Any]
@@ -41,7 +41,6 @@ class View:
     figure: Any = None
     files: Mapping[str, Callable[[], bytes]] = field(default_factory=dict)
     metrics: Mapping[str, float | None] | None = None
-    labels: Sequence[str] = ()
 
 
 def _nowhere(*_: Any) -> None:

@@ -73,9 +73,8 @@ def describe(sample: Sample) -> list[str]:
 def count_roles(heads: Sequence[Head]) -> str:
     """The number of heads per role, as text."""
     roles = Counter(head.role for head in heads)
-    parts = [f"{roles[role]} {role}" for role in ROLES if roles[role]] + [f"{roles[None]} without a role"] * (
-        roles[None] > 0
-    )
+    parts = [f"{roles[role]} {role}" for role in ROLES if roles[role]]
+    parts += [f"{roles[None]} without a role"] * (roles[None] > 0)
     return f"{len(heads)} head{'s' if len(heads) > 1 else ''}, roles on repeated random tokens: {', '.join(parts)}"
 
 
@@ -155,11 +154,7 @@ def best_scores(heads: Sequence[Head]) -> Iterator[Picture]:
         name: max((head for head in heads if name in head.scores), key=partial(_score, name), default=None)
         for name in PATTERNS
     }
-    rows = [
-        [MEANINGS[ROLES[name]], str(head.scores[name]), str(head.index)]
-        for name, head in best.items()
-        if head is not None
-    ]
+    rows = [[MEANINGS[ROLES[name]], str(head.scores[name]), str(head.index)] for name, head in best.items() if head]
     if rows:
         yield partial(terminal.line, "")
         yield partial(terminal.table, ["largest weight on random tokens", "± standard error", "head"], rows)
@@ -196,10 +191,8 @@ def axes_legend(sample: Sample, heads: Sequence[Head] | None = None) -> str:
     shown = sample.heads if heads is None else heads
     between = " Cross-attention: target rows, source columns." if any(head.is_cross for head in sample.heads) else ""
     rows, columns = (_units([getattr(head, side) for head in shown], sample.unit) for side in ("queries", "keys"))
-    return (
-        f"Rows: queries, one per {rows}. Columns:"
-        f" keys{'' if columns == sample.unit else f', one per {columns}'}.{between}"
-    )
+    keys = "keys" if columns == sample.unit else f"keys, one per {columns}"
+    return f"Rows: queries, one per {rows}. Columns: {keys}.{between}"
 
 
 def _units(sequences: Sequence[SequenceKind], unit: str) -> str:
@@ -236,7 +229,7 @@ def query_weights(sample: Sample) -> QueryWeights:
     # Keys after the last visible one are left out: in a decoder, all tokens after the query.
     end = 1 + max(index * is_self, *(int(np.flatnonzero(head.visible[index]).max(initial=0)) for head in sample.heads))
     weights = np.stack([head.weights[index, :end] for head in sample.heads])
-    names = [f"L{head.index.layer} H{head.index.head}" for head in sample.heads]
+    names = [(f"L{head.index.layer}", f"H{head.index.head}") for head in sample.heads]
     title = f"{', '.join(map(kind_name, sorted(kinds)))} of one {sample.unit}"
     return QueryWeights(
         title, sample.query.text, index if is_self else None, sample.columns(sample.heads[0])[:end], weights, names
@@ -281,31 +274,41 @@ SHARE = 0.99
 
 
 def plot(sample: Sample, run_and_step: str) -> PanelGrid | QueryWeights:
-    """One map per head, with its role, one row of maps per layer; `run_and_step` is for the title."""
+    """One map per head, with the pattern of its role, one row of maps per layer; `run_and_step` is for the title."""
     text = " → ".join(one.input.text for one in sample.texts.all)
     if sample.query is not None:
         of_query = query_weights(sample)
-        return replace(of_query, title=f"{run_and_step}: {of_query.title}", text=text)
+        title = f"{run_and_step}: {of_query.title}"
+        return replace(of_query, title=title, text=text, notes=sample.notes, scale=scale_of([of_query.weights]))
     maps = [masked_weights(head) for head in sample.heads]
+    notes = [
+        *sample.notes,
+        *(["Grey: keys that a query may not attend to."] if any(np.isnan(values).any() for values in maps) else []),
+    ]
     if len(maps) == 1:
         [head] = sample.heads
-        panel = Panel("", sample.rows(head), sample.columns(head), maps[0], head_legend(head, sample))
-        return PanelGrid([panel], scale_of(maps), f"{head.index}, {run_and_step}", text=text)
-    layers = [head.index[:2] for head in sample.heads]
-    across = max(layers.count(layer) for layer in layers)
-    even = len(layers) == across * len(set(layers))
-    kinds = list(dict.fromkeys(head.index.kind for head in sample.heads))
-    prefix = {kind: kind.partition(".")[0] + " " if len(kinds) > 1 else "" for kind in kinds}
-    names = [
-        f"{prefix[head.index.kind]}L{head.index.layer} H{head.index.head} {head.role or ''}" for head in sample.heads
-    ]
-    panels = [
-        Panel(name, sample.rows(head), sample.columns(head), values, axes_legend(sample))
-        for name, head, values in zip(names, sample.heads, maps, strict=True)
-    ]
-    roles = ", roles on repeated random tokens" if any(head.role for head in sample.heads) else ""
-    title = f"{', '.join(map(kind_name, kinds))}, {run_and_step}{roles}"
-    return PanelGrid(panels, scale_of(maps), title, across if even else None, text)
+        panel = Panel("", sample.rows(head), sample.columns(head), maps[0], sides=_sides(head))
+        notes = [head_legend(head, sample), *notes]
+        return PanelGrid([panel], scale_of(maps), f"{head.index}, {run_and_step}", text, notes)
+    panels = [_head_panel(head, sample, values) for head, values in zip(sample.heads, maps, strict=True)]
+    kinds = list(dict.fromkeys(panel.group for panel in panels))
+    roles = ", roles on repeated random tokens" if any(head.role in PATTERNS for head in sample.heads) else ""
+    return PanelGrid(panels, scale_of(maps), f"{', '.join(kinds)}, {run_and_step}{roles}", text, notes)
+
+
+def _head_panel(head: Head, sample: Sample, values: np.ndarray) -> Panel:
+    """The map of one of many heads. Broad attention is no pattern: its map shows it."""
+    title = f"L{head.index.layer} H{head.index.head}" + (f" {head.role}" if head.role in PATTERNS else "")
+    names = sample.rows(head), sample.columns(head)
+    return Panel(title, *names, values, sides=_sides(head), group=kind_name(head.index.kind), line=head.index.layer)
+
+
+def _sides(head: Head) -> tuple[str, str]:
+    """Titles of the axes: query and key, and of what, where they are different sequences."""
+    if head.queries == head.keys:
+        return "query", "key"
+    of = {"own": "target" if head.is_cross else "token", "source": "source", **UNITS}
+    return f"query ({of[head.queries]})", f"key ({of[head.keys]})"
 
 
 def scale_of(maps: Sequence[np.ndarray], label: str = "attention weight") -> Scale:

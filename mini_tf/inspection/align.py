@@ -11,7 +11,7 @@ import numpy as np
 from mini_tf.data.examples import Pair
 from mini_tf.drawing.panel import Marks, Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map, sentence, table
-from mini_tf.inspection import COMMON, INPUT_OUTPUT, PairViewSettings, Picture, View, ViewOutput, option
+from mini_tf.inspection import COMMON, INPUT_OUTPUT, PICTURES, PairViewSettings, Picture, View, ViewOutput, option
 from mini_tf.inspection._alignments import (
     AlignmentPoint,
     GoldAlignment,
@@ -41,18 +41,21 @@ LEGENDS = {
 """By shift."""
 
 
+SIDES = ("target word", "source word")
+
+
 class Settings(PairViewSettings):
     """Align target words to source words by cross-attention.
 
     With gold alignments, prints the alignment error rate (AER) of every head; the best head is chosen on every other
-    pair and evaluated on the rest. Without, the head with the sharpest weights is used. FILE: a picture (.png, .svg),
-    numbers (.json) or alignments (.pharaoh).
+    pair and evaluated on the rest. Without, the head with the sharpest weights is used. FILE: a picture (.png, .svg,
+    .pdf), numbers (.json) or alignments (.pharaoh).
     """
 
     PANEL = COMMON
     ALIASES = ("alignment", "alignments", "cross", "cross-attention")
     EXAMPLES = ("minitf inspect align toy", "minitf inspect align toy -o alignments.png")
-    FILES = (".png", ".svg", ".html", ".json", ".pharaoh")
+    FILES = (*PICTURES, ".html", ".json", ".pharaoh")
     METRICS = ("aer", "diagonal", "sharpness")
 
     data: str | None = option(None, "--data", metavar="FILE", panel=INPUT_OUTPUT)
@@ -106,6 +109,7 @@ class Settings(PairViewSettings):
                 [replace(panel, title="")],
                 Scale(),
                 f"Word alignment by {best}, {run_and_step(trained.folder, self.step)}",
+                notes=notes,
             ),
             {"pharaoh": lambda: "".join(f"{line}\n" for line in result["alignments"]).encode()},
             {"aer": comparison.aer, "diagonal": comparison.diagonal, "sharpness": comparison.best.sharpness},
@@ -124,7 +128,9 @@ def _map(pair: Pair, found: WordWeights, head: HeadShift, gold: GoldAlignment | 
     meanings = ("alignment by the head", "gold alignment", "possible gold alignment")
     marks = Marks(cells(alignment_of(found.aligned, head)), sure, possible, meanings)
     weights = found.weights[head][:, 1:]
-    return Panel(str(head), pair.target.split(), pair.source.split(), weights, LEGENDS[head.shift], marks=marks)
+    return Panel(
+        str(head), pair.target.split(), pair.source.split(), weights, LEGENDS[head.shift], marks=marks, sides=SIDES
+    )
 
 
 def _notes(found: Sequence[PairAlignment | None], comparison: HeadComparison) -> list[str]:

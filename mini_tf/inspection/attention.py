@@ -8,6 +8,7 @@ from mini_tf.inspection import (
     HEADS,
     INPUT_OUTPUT,
     MODEL,
+    PICTURES,
     HeadOptions,
     TextViewSettings,
     View,
@@ -24,15 +25,16 @@ from mini_tf.recipe.text_input import refuse_non_utf8
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 
-PICTURES = {".png", ".svg"}
+MIN_STEPS = 3
+"""With so few checkpoints a note says how more are kept."""
 
 
 class Settings(HeadOptions, TextViewSettings):
     """Show the attention weights of all heads, and what each head does.
 
     Prints the role of every head, measured on repeated random tokens, and the maps of the most structured ones; with -o
-    writes files only. FILE: a picture (.png, .svg), a page with all heads, texts and checkpoints for a browser, offline
-    (.html), numbers (.json) or weight matrices (.safetensors).
+    writes files only. FILE: a picture (.png, .svg, .pdf), a page with all heads, texts and checkpoints for a browser,
+    offline (.html), numbers (.json) or weight matrices (.safetensors).
     Encoder-decoder: TEXT is the source; --query is a word of the target, or of the source with --kind encoder.self.
     """
 
@@ -52,7 +54,7 @@ class Settings(HeadOptions, TextViewSettings):
         'minitf inspect-attention last "The file is closed." -o heads.png',
         'minitf inspect-attention last "The file is closed." --layer 0 --describe',
     )
-    FILES = (".png", ".svg", ".html", ".json", ".safetensors")
+    FILES = (*PICTURES, ".html", ".json", ".safetensors")
 
     step: str | None = option(None, "--step", metavar="N|best|last|all", panel=MODEL, shown="best")
     """Which checkpoint; all: every kept one."""
@@ -79,7 +81,7 @@ class Settings(HeadOptions, TextViewSettings):
         if self.query == "":
             raise UsageFault("--query is empty", hint="give a word of the text or a token index")
         super().check(output)
-        if output.suffixes & PICTURES and (len(self.given_texts) > 1 or self.step == "all"):
+        if output.suffixes & {*PICTURES} and (len(self.given_texts) > 1 or self.step == "all"):
             raise UsageFault(
                 "a picture shows one text at one checkpoint", hint="give one TEXT and --step N, or -o FILE.json"
             )
@@ -100,6 +102,10 @@ class Settings(HeadOptions, TextViewSettings):
             entries.append(to_json(sample, self.full, self.describe))
             samples.append(sample if output.suffixes - {".json"} else sample.without_weights())
         notes, difference = notes_of(samples, len(texts)), max(sample.difference for sample in samples)
+        n_steps, keep_last = len({sample.step for sample in samples}), trained.recipe.checkpoint.keep_last
+        if self.step == "all" and n_steps <= MIN_STEPS:
+            kept = f"{n_steps} checkpoint{'s' * (n_steps > 1)} of this run {'are' if n_steps > 1 else 'is'} kept"
+            notes.append(f"{kept}; train with checkpoint.keep_last={10 * keep_last} to see how heads develop")
         for note in notes:
             output.say(f"note: {note}")
         output.detail(f"largest difference of logits, explicit against fused attention: {difference:.1e}")
@@ -111,7 +117,6 @@ class Settings(HeadOptions, TextViewSettings):
         return View(
             {"samples": entries, "notes": notes, "difference": difference},
             list(pictures_of_steps(samples, texts)) if by_table else (),
-            figure=plot(samples[0], run_and_step(trained.folder, self.step)) if output.suffixes & PICTURES else None,
-            labels=[unit for text in samples[0].texts.all for unit in text.units],
+            figure=plot(samples[0], run_and_step(trained.folder, self.step)) if output.suffixes & {*PICTURES} else None,
             files={"safetensors": partial(pack, samples, trained, self.step), "html": page},
         )

@@ -1,6 +1,7 @@
 """Coverage of a source by cross-attention, and repetition and facts of generated texts."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.panel import Panel, PanelGrid
 from mini_tf.drawing.terminal import heat_map, sentence, table
-from mini_tf.inspection import INPUT_OUTPUT, PairViewSettings, Picture, View, ViewOutput, option
+from mini_tf.inspection import INPUT_OUTPUT, PICTURES, PairViewSettings, Picture, View, ViewOutput, option
 from mini_tf.inspection._attention_pictures import scale_of
 from mini_tf.inspection._checkpoints import run_and_step
 from mini_tf.inspection._coverage import (
@@ -58,7 +59,7 @@ class Settings(PairViewSettings):
 
     ALIASES = ("repetition", "repetitions")
     EXAMPLES = ("minitf inspect coverage summaries", 'minitf inspect coverage summaries "a long text" -o coverage.png')
-    FILES = (".png", ".svg", ".html", ".json")
+    FILES = (*PICTURES, ".html", ".json")
 
     data: str | None = option(None, "--data", metavar="DATA", panel=INPUT_OUTPUT)
     """Generate for the pairs of this file or corpus."""
@@ -89,14 +90,13 @@ class Settings(PairViewSettings):
             "" if target.n_cut else inputs[0],
         ]  # a token stands at the position before it; the separator ends
         shown = found if (selection.layer, selection.head) != (None, None) else found[-1:]
-        notes = [note for note in (source.note, target.note) if note]
+        notes = cut = [note for note in (source.note, target.note) if note]
         if len(shown) < len(found):
-            notes.append(f"{len(shown)} of {len(found)} layers shown; --layer for others, --head for single heads")
+            notes = [*cut, f"{len(shown)} of {len(found)} layers shown; --layer for others, --head for single heads"]
         texts = {"text": Summaries.of(sources, targets, facts_of)}
         texts |= {} if references is None else {"reference": Summaries.of(sources, references, facts_of)}
-        panels = [
-            Panel(f"{one}, {name}", rows, columns, values, ROWS) for one in found for name, values in one.maps.items()
-        ]
+        titled = {f"{one}, {name}": values for one in found for name, values in one.maps.items()}
+        panels = [Panel(title, rows, columns, values, ROWS) for title, values in titled.items()]
         copies = copy_map(trained, source, target)
         if copies is not None:
             panels.append(Panel("copied", rows, columns, copies.copied, ROWS))
@@ -111,9 +111,17 @@ class Settings(PairViewSettings):
             result | {f"{name}s": texts[name].to_json() if name in texts else None for name in ("text", "reference")},
             [*_figures(texts), *_maps(shown, rows, columns), *_copies(copies, rows, columns)],
             [f"note: {note}" for note in notes],
-            PanelGrid(panels, scale, title, across=1 if len(columns) > 2 * len(rows) else len(found[0].maps)),
+            PanelGrid(_in_lines(panels, len(found[0].maps)), scale, title, notes=[*cut]),
             metrics=texts["text"].metrics(),
         )
+
+
+def _in_lines(panels: Sequence[Panel], across: int) -> list[Panel]:
+    """The maps of a layer side by side, or below each other if they are wide."""
+    if len(panels[0].columns) > 2 * len(panels[0].rows):
+        across = 1
+    sides = "target token", "source token"
+    return [replace(panel, line=n // across, sides=sides) for n, panel in enumerate(panels)]
 
 
 def _figures(texts: dict[str, Summaries]) -> Iterator[Picture]:

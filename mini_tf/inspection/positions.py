@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mini_tf.drawing.panel import Curves, Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import curves, heat_map, sentence
-from mini_tf.inspection import COMMON, ModelViewSettings, Picture, StackOption, View, ViewOutput, option
+from mini_tf.inspection import COMMON, PICTURES, ModelViewSettings, Picture, StackOption, View, ViewOutput, option
 from mini_tf.inspection._checkpoints import kept_steps, run_and_step
 from mini_tf.inspection._heads import select_stack, stack_name
 from mini_tf.inspection._modules import EncodingOf, PositionAnalysis, PositionVectors, analyze_positions, encoding_of
@@ -72,7 +72,7 @@ class Settings(StackOption, ModelViewSettings):
     PANEL = COMMON
     ALIASES = ("position", "positional", "position-embeddings", "rope")
     EXAMPLES = ("minitf inspect positions last -o positions.png",)
-    FILES = (".png", ".svg", ".html", ".json")
+    FILES = (*PICTURES, ".html", ".json")
 
     curve: bool = option(False, "--curve")
     """Plot only the curve over distance."""
@@ -113,7 +113,7 @@ class Settings(StackOption, ModelViewSettings):
             result,
             pictures,
             notes,
-            PanelGrid([_panel("", vectors, len(vectors.positions))], COSINE_SCALE, f"{title}, {run}"),
+            PanelGrid([_panel("", vectors, len(vectors.positions))], COSINE_SCALE, f"{title}, {run}", notes=notes),
         )
 
 
@@ -152,7 +152,7 @@ def _panel(title: str, vectors: PositionVectors, most: int) -> Panel:
     step = -(-len(vectors.positions) // most)
     names = [str(position) for position in vectors.positions[::step]]
     values = vectors.similarity[::step, ::step].numpy()
-    return Panel(title, names, names, values)
+    return Panel(title, names, names, values, tokens=False, sides=("position", "position"))
 
 
 def _curves(kind: str, analysis: PositionAnalysis) -> Curves | None:

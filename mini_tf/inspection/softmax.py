@@ -5,12 +5,17 @@ row has no gradient. Computed from the weights, so any mixer is supported. Scali
 saturation: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
 """
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 from math import isnan, nan
 from typing import Any
 
+import numpy as np
+
+from mini_tf.drawing.panel import Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import sentence, table
-from mini_tf.inspection import TextViewSettings, View, ViewOutput
+from mini_tf.inspection import PICTURES, TextViewSettings, View, ViewOutput
+from mini_tf.inspection._checkpoints import run_and_step
 from mini_tf.inspection._encoder_decoder_pairs import with_targets
 from mini_tf.inspection._heads import SoftmaxStatistics, softmax_statistics
 from mini_tf.inspection._texts import capture_heads, tokenize_texts
@@ -23,16 +28,28 @@ LEGEND = (
     " largest attention weight; saturated: share of rows with max p over 0.99; sum p(1-p): trace of the softmax"
     " Jacobian; range: largest difference of two attention scores in a row."
 )
+DRAWN = {
+    "normalised": "normalized entropy",
+    "largest": "largest weight",
+    "saturated": "saturated rows",
+    "gradient": "gradient: sum p(1-p)",
+}
+"""Statistics in a picture: those from 0 to 1."""
 
 
 class Settings(TextViewSettings):
     """Show how sharp the softmax of every head is: entropy, largest weight, saturation, gradient, score range.
 
-    Encoder-decoder: for each text and its own translation.
+    Encoder-decoder: for each text and its own translation. FILE: a picture of all but the range, a map of layers and
+    heads each, or numbers (.json).
     """
 
     ALIASES = ("entropy", "saturation")
-    EXAMPLES = ('minitf inspect softmax last "The file is closed."',)
+    EXAMPLES = (
+        'minitf inspect softmax last "The file is closed."',
+        "minitf inspect softmax last -i lines.txt -o softmax.png",
+    )
+    FILES = (*PICTURES, ".html", ".json")
 
     def view(self, trained: Trained, output: ViewOutput) -> View:
         """Statistics of every head over the texts and, for an encoder-decoder, their targets.
@@ -51,7 +68,21 @@ class Settings(TextViewSettings):
         inputs = [text.input for one in tokenized for text in one.all]
         records = [{one.name: one.text, "n_tokens": len(one.ids), "n_cut": one.n_cut} for one in inputs]
         result = {"texts": records, "heads": [vars(head) for head in heads], "notes": notes}
-        return View(result, [partial(table, HEADERS, [*map(_row, heads)]), partial(sentence, LEGEND)], notes)
+        title = f"Softmax of the attention weights, {run_and_step(trained.folder, self.step)}"
+        shown = f"Means over {len(tokenized)} text{'s' * (len(tokenized) > 1)}."
+        figure = PanelGrid([*_panels(heads)], Scale(label="mean over rows"), title, notes=[shown, *notes])
+        return View(result, [partial(table, HEADERS, [*map(_row, heads)]), partial(sentence, LEGEND)], notes, figure)
+
+
+def _panels(heads: Sequence[SoftmaxStatistics]) -> Iterator[Panel]:
+    """A map of each statistic, of layers and heads; NaN where a layer has fewer heads."""
+    by_index = {(head.kind, head.layer, head.head): head for head in heads}
+    layers, numbers = list(dict.fromkeys(index[:2] for index in by_index)), sorted({head.head for head in heads})
+    several = len({kind for kind, _ in layers}) > 1
+    names = [f"{kind.partition('.')[0] if several else ''} L{layer}".strip() for kind, layer in layers]
+    for statistic, title in DRAWN.items():
+        rows = [[getattr(by_index.get((*layer, n)), statistic, nan) for n in numbers] for layer in layers]
+        yield Panel(title, names, [f"H{n}" for n in numbers], np.array(rows), tokens=False)
 
 
 def _row(head: SoftmaxStatistics) -> list[Any]:

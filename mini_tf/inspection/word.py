@@ -16,7 +16,7 @@ import numpy as np
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing import terminal
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
-from mini_tf.inspection import COMMON, INPUT_OUTPUT, ModelViewSettings, View, ViewOutput, option
+from mini_tf.inspection import COMMON, INPUT_OUTPUT, PICTURES, ModelViewSettings, View, ViewOutput, option
 from mini_tf.inspection._checkpoints import run_and_step
 from mini_tf.inspection._occurrences import (
     LayerSimilarity,
@@ -69,7 +69,7 @@ class Settings(ModelViewSettings):
         "minitf inspect word last file --neighbors 10",
         "minitf inspect word last --similarity simlex999.txt",
     )
-    FILES = (".png", ".svg", ".html", ".json")
+    FILES = (*PICTURES, ".html", ".json")
 
     word: str | None = option(None, metavar="[WORD]")
     """A word, in the case of the texts."""

@@ -1,11 +1,12 @@
 """Baselines of a model: measured once for the same data, and compared with the model's metrics."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured, NoBaseline
+from mini_tf.data.describing import n_shared_documents
 from mini_tf.data.examples import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.store import Store
@@ -168,11 +169,23 @@ def baselines_of_trained(trained: Trained, store: Store, note: Callable[[str], N
     if not trained.recipe.eval.baseline or not trained.recipe.objective.BASELINES:
         return Baselines()
     try:
-        train = run_data(trained, note)["train"]
+        own = run_data(trained, note)
     except (DataFault, RunFault) as fault:
         return Baselines(notes=(f"no baselines: {fault.message}",))
     val = pack(trained.recipe, store, trained.tokenizer, trained.objective)
-    return measure_baselines(trained.recipe, trained.objective, train, val, trained.labels)
+    found = measure_baselines(trained.recipe, trained.objective, own["train"], val, trained.labels)
+    return replace(found, notes=(*found.notes, *_seen_in_training(own, store)))
+
+
+SAME_BEGINNING = 128
+"""Tokens; documents that have so many in common from the first one on are the same, one of them perhaps cut."""
+
+
+def _seen_in_training(own: Mapping[str, Store], store: Store) -> Iterator[str]:
+    """A note if other data than the run's own validation data have documents of its training data."""
+    if store.path != own["val"].path and (n := n_shared_documents(own["train"], store, SAME_BEGINNING)):
+        what = f"{n:,} of {store.n_documents:,} of these documents are also in the training data"
+        yield f"{what}: metrics of the model, and more so of the baselines, are too good on them"
 
 
 def _cached(baseline: BaselineSettings, data: BaselineData, recipe: Recipe) -> Measured:

@@ -140,6 +140,15 @@ class Parts:
         """Tokens of an evaluation during training, which reads whole rows."""
         return int(self.val.eval_row_tokens[self.val.eval_row_indices(self.sample_tokens)].sum())
 
+    @property
+    def sampled_validation_data(self) -> str:
+        """What an evaluation during training reads, in words."""
+        dataset, rows = self.recipe.objective.dataset(), self.val.eval_row_indices(self.sample_tokens)
+        size, total, unit = self.sample_size, self.validation_tokens, "tokens"
+        if not dataset.STREAM and self.val.n_rows == self.val.store.n_documents:
+            size, total, unit = len(rows), self.val.n_rows, dataset.UNIT
+        return f"a fixed sample of {size:,} of {total:,} validation {unit}"
+
     def evaluate(
         self,
         tokens: int | None = None,

@@ -63,7 +63,9 @@ def report_start(parts: Parts, reporter: Reporter) -> None:
             f"the training data fill {parts.train.n_rows} row{'s' * (parts.train.n_rows != 1)}, fewer than the"
             f" {batch_size} of a batch; rows repeat within a batch"
         )
-    if warning := _vocabulary_warning(parts):
+    if horizon.steps is not None and (epochs := horizon.steps / parts.plan.epoch_steps) > MANY_EPOCHS:
+        reporter.warn(f"{times(epochs)} epochs: a model learns so little by heart; more training data would help")
+    if warning := _split_warning(parts) or _vocabulary_warning(parts):
         reporter.warn(warning)
 
 
@@ -90,8 +92,23 @@ def _evaluations(parts: Parts) -> str:
     when = f"{count} times" if horizon.steps is None else f"every {parts.evaluations.interval(horizon.steps):,} steps"
     if parts.sample_tokens is None:
         return f"evaluation: {when}, on {parts.all_validation_data}"
-    sample = f"a fixed sample of {parts.sample_size:,} of {parts.validation_tokens:,} validation tokens"
-    return f"evaluation: {when}, on {sample}; at the end, on all of them"
+    return f"evaluation: {when}, on {parts.sampled_validation_data}; at the end, on all of them"
+
+
+MANY_EPOCHS = 200
+"""More epochs than a small corpus is worth."""
+
+
+def _split_warning(parts: Parts) -> str | None:
+    """A warning if more data were held out from data.train than are left of it."""
+    train, val = (split.n_tokens for split in (parts.data.train, parts.data.val))
+    data = parts.recipe.data
+    if data.val is not None or val <= train or not parts.recipe.objective.dataset().STREAM or data.split.share > 0.5:
+        return None
+    return (
+        f"{val:,} tokens are validation data, and only {train:,} training data: whole documents are held out, and these"
+        " differ in length; give data.val, or data.split='tail 10%', which cuts running text"
+    )
 
 
 MIN_TOKENS_PER_ENTRY = 20

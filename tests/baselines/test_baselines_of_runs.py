@@ -1,12 +1,13 @@
 """Baselines beside the metrics of runs: printed, recorded, cached, left out, and as bounds of --assert."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import QUIET, TINY, compared, minitf, refused, trained
+from commands import DATA, QUIET, TINY, compared, minitf, refused, trained
 from shared import once
 from tiny_tasks import classifier
 
@@ -76,8 +77,20 @@ def test_other_data_and_the_training_split(run: Path, tmp_path: Path) -> None:
     )
     other = json.loads(minitf("evaluate", run, "--data", tmp_path / "other.jsonl", "--json").stdout)["metrics"]
     assert other["baseline.tfidf_logistic.accuracy"] == 0.5
+    seen = "of these documents are also in the training data"
+    assert seen not in minitf("evaluate", run, "--data", tmp_path / "other.jsonl").stderr
     fitted = json.loads(minitf("evaluate", run, "--split", "train", "--json").stdout)["metrics"]
     assert not [name for name in fitted if name.startswith("baseline.")]
+
+
+@pytest.mark.parametrize("split", ["10%", "tail 10%"])
+def test_data_that_the_model_was_trained_on_are_named(tmp_path: Path, split: str) -> None:
+    run, text = trained(tmp_path / "run", *QUIET, "train.steps=1", f"data.split={split}"), DATA / "tiny.txt"
+    said = minitf("evaluate", run, "--data", text).stderr
+    assert re.search(r"\d+ of \d+ of these documents are also in the training data: metrics of the model", said)
+    assert "also in the training data" not in minitf("evaluate", run).stderr
+    (tmp_path / "new.txt").write_text("Nothing of this text was in the other.")
+    assert "also in the training data" not in minitf("evaluate", run, "--data", tmp_path / "new.txt").stderr
 
 
 def test_a_bound_may_be_a_baseline(run: Path) -> None:

@@ -26,6 +26,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from mini_tf.drawing.labels import label
+from mini_tf.drawing.look import DARK
 from mini_tf.inspection._attention_maps import heads_of
 from mini_tf.inspection._capture import capture
 from mini_tf.inspection._roles import repeated_tokens, role_of, scores_on
@@ -163,7 +164,7 @@ def test_layers_heads_and_kinds_are_chosen(
         (("--layer", "١"), "must be numbers and ranges"),
         (("--full",), "--full needs JSON output; add --json or -o FILE.json"),
         (("-i", "there.txt"), "both texts and --input there.txt were given"),
-        (("-o", "maps.gif"), "maps.gif: its suffix must be .png or .svg or .html or .json or .safetensors"),
+        (("-o", "maps.gif"), "maps.gif: its suffix must be .png or .svg or .pdf or .html or .json or .safetensors"),
         (("-o", "maps.png", "another"), "a picture shows one text at one checkpoint"),
         (("-o", "maps.svg", "--step", "all"), "a picture shows one text at one checkpoint"),
         (("a \udcff b",), "a text is not UTF-8"),
@@ -231,7 +232,8 @@ def test_hostile_texts_come_back_exactly_and_reach_no_picture_raw(run: Path, tmp
     picture = inspect(run, text, "--words", "--color", "never")
     assert (drawn.exit_code, picture.exit_code) == (0, 0)
     svg = (tmp_path / "maps.svg").read_text()
-    for shown in (drawn.stdout + drawn.stderr, picture.stdout + picture.stderr, svg):
+    stderr = re.sub("\x1b\\[\\d*m", "", drawn.stderr)  # warnings are colored
+    for shown in (drawn.stdout + stderr, picture.stdout + picture.stderr, svg):
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u2028]", shown)
     assert "<img" not in svg
     assert max(map(cell_len, picture.stdout.splitlines())) <= 80
@@ -345,7 +347,7 @@ def test_a_terminal_says_how_many_of_the_heads_it_shows(tmp_path: Path) -> None:
 
 def test_pictures_name_the_run_the_step_the_heads_and_the_text(run: Path, tmp_path: Path) -> None:
     for file, title, *options in (
-        ("all.svg", "decoder self-attention, run decoder, step 3, roles on repeated random tokens"),
+        ("all.svg", "decoder self-attention, run decoder, step 3"),
         ("one.svg", "decoder self-attention L1 H0, run decoder, step 3", "--layer", "1", "--head", "0"),
         ("fan.svg", "run decoder, step 3: decoder self-attention of one word: cat", "--query", "cat"),
     ):
@@ -356,6 +358,24 @@ def test_pictures_name_the_run_the_step_the_heads_and_the_text(run: Path, tmp_pa
     assert ">L1 H1" in (tmp_path / "all.svg").read_text()
     said = inspect(run, TEXT, "-o", tmp_path / "said.svg", "--describe").stdout
     assert said.startswith("4 heads, roles on repeated random tokens: ")
+
+
+def test_a_picture_can_be_dark_untitled_and_a_pdf(run: Path, tmp_path: Path) -> None:
+    pictures = {}
+    for n, options in enumerate(((), ("--dark",), ("--no-title",), ("--dark", "--no-title"))):
+        files = [tmp_path / f"{n}.svg", tmp_path / f"{n}.pdf"]
+        done = inspect(run, TEXT, *options, *(part for file in files for part in ("-o", file)))
+        assert done.exit_code == 0, done.stderr
+        pictures[options] = files[0].read_text()
+        assert files[1].read_bytes().startswith(b"%PDF")
+    assert [TEXT in picture for picture in pictures.values()] == [True, True, False, False]
+    assert [">L1 H1" in picture for picture in pictures.values()] == [True] * 4
+    assert [DARK.paper in picture for picture in pictures.values()] == [False, True, False, True]
+    for option in ("--dark", "--no-title"):
+        for more in ((), ("-o", tmp_path / "numbers.json")):
+            done = inspect(run, TEXT, option, *more)
+            assert (done.exit_code, done.stdout) == (2, "")
+            assert f"{option} is of a picture, and none is written; add --output FILE.png" in done.stderr
 
 
 def test_all_steps_show_how_heads_form(run: Path) -> None:

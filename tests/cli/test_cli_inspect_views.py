@@ -367,7 +367,7 @@ def test_positions_are_shown_by_where_they_attach(kind: str, runs: dict[str, Pat
     lines = [line.get_ydata().tolist() for line in axes.lines]
     assert lines == (result["biases"] if kind == "alibi" else [result["kernel"]])
     assert {tuple(line.get_xdata()) for line in axes.lines} == {tuple(range(48))}
-    assert (axes.get_xlabel(), axes.get_title(loc="left").startswith(f"{kind} positions: ")) == ("distance", True)
+    assert (axes.get_xlabel(), figure.get_suptitle().startswith(f"{kind} positions: ")) == ("distance", True)
     if kind == "rotary":
         long = sum(wavelength > 48 for wavelength in result["wavelengths"])
         assert 0 < (result["pairs_that_never_turn_once"] == long) * long < len(result["wavelengths"])

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -251,6 +252,27 @@ def test_a_vocabulary_that_the_text_does_not_bear_and_a_context_that_it_does_not
     again = minitf("pretrain", TINY, "short.txt", *QUIET, f"train.context={fits}", "train.steps=1", "-d", "fitting")
     assert "is longer than" not in again.stderr
     assert "is large for" not in again.stderr  # characters choose no size
+
+
+def test_more_validation_than_training_data_are_warned_of() -> None:
+    """Of twelve documents one is long; the split is 1 : 90 where that one is held out."""
+    held_out, words = list[bool](), " ".join(TEXT.split())
+    for long in range(5):
+        Path("few.txt").write_text(
+            "\n\n".join(f"document {n}: {words[: 6000 if n == long else 60]}" for n in range(12))
+        )
+        said = minitf("pretrain", TINY, "few.txt", *QUIET, "data.split=40%", "--dry-run").stderr
+        held_out.append(int(re.findall(r"([\d,]+) validation tokens", said)[0].replace(",", "")) > 5000)
+        warning = "training data: whole documents are held out, and these differ in length; give data.val"
+        assert (warning in said) == held_out[-1]
+    assert {*held_out} == {True, False}
+
+
+def test_many_epochs_are_warned_of() -> None:
+    for epochs, is_many in ((300, True), (20, False)):
+        said = minitf("pretrain", TINY, "my.txt", *QUIET, f"train.epochs={epochs}", "--dry-run").stderr
+        warning = f"{epochs} epochs: a model learns so little by heart; more training data would help"
+        assert (warning in said) == is_many
 
 
 def test_fine_tuning_that_begins_with_nothing_says_so() -> None:

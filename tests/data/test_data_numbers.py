@@ -119,6 +119,14 @@ def test_the_most_frequent_unknown_characters_are_named(n: int) -> None:
     ]
 
 
+def test_unknown_words_are_no_characters() -> None:
+    coverage = Coverage(Tokenizer.train(sections.Tokenizer(kind="char"), ["x"]))
+    coverage.add({"unknown": {"Great": 2}, "characters": [1000, 1000, 0]})
+    assert coverage.notes() == ["2 words are not in the vocabulary and become the unknown token: 'Great' 2 times"]
+    coverage.add({"unknown": {"é": 1}, "characters": [1000, 1000, 0]})
+    assert coverage.notes()[0].startswith("3 words and characters are not in the vocabulary")
+
+
 def test_more_classes_than_half_of_the_labels_are_none() -> None:
     """Up to 20 there may always be."""
     many = [f"l{n}" for n in range(21)]

@@ -1,6 +1,8 @@
 """What figures show, read off matplotlib's artists: numbers and marks where their labels stand, colors, lines."""
 
 import itertools
+from dataclasses import replace
+from typing import Any
 
 import figures
 import matplotlib
@@ -11,7 +13,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from mini_tf.drawing.calibration import draw_calibration
-from mini_tf.drawing.canvas import LINE_HEIGHT, MAX_SIZE, text_width, truncate_to, wrap_caption
+from mini_tf.drawing.canvas import LINE_HEIGHT, MAX_SIZE, distinct_colors, text_width, truncate_to, wrap_caption
 from mini_tf.drawing.colormap import text_color_on
 from mini_tf.drawing.confusion import draw_confusion
 from mini_tf.drawing.curves.learning import draw_learning_curves
@@ -19,6 +21,7 @@ from mini_tf.drawing.curves.loss import loss_curve, loss_curves, running_mean
 from mini_tf.drawing.curves.plot import draw_curves
 from mini_tf.drawing.files import draw
 from mini_tf.drawing.glyphs import figure_label
+from mini_tf.drawing.look import Look, drawn_as
 from mini_tf.drawing.panel import Curves, Marks, Panel, PanelGrid, QueryWeights, Scale
 
 ROWS, COLUMNS = ["a", "b"], ["x", "y", "z"]
@@ -29,7 +32,9 @@ MARKS = Marks(
 
 
 def grid(*panels: Panel, scale: Scale = Scale(), across: int | None = None) -> Figure:
-    return drawn(lambda: draw(PanelGrid(panels, scale, "title", across, "the text"), "svg"))
+    """across: maps that stand side by side; None: an almost square arrangement."""
+    placed = [replace(panel, line=None if across is None else n // across) for n, panel in enumerate(panels)]
+    return drawn(lambda: draw(PanelGrid(placed, scale, "title", "the text"), "svg"))
 
 
 def overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
@@ -66,33 +71,53 @@ def test_title_and_notes_stand_above_the_maps_and_the_color_bar_right_of_them() 
         figure = grid(*[Panel("t", ROWS, COLUMNS, VALUES, "a note")] * n, across=across)
         places = [one.place for one in maps(figure)]
         width, height = figure.get_size_inches()
-        assert tops(figure) == pytest.approx([0.12, 0.36, 0.51])
+        assert tops(figure) == pytest.approx([0.12, 0.37, 0.52])
         assert [text.get_position()[0] * width for text in figure.texts] == pytest.approx([0.15] * 3)
-        assert 0.51 + LINE_HEIGHT + 0.1 < min(top for _, top, _, _ in places) < 1.2, "room for the titles of the maps"
+        assert 0.52 + LINE_HEIGHT + 0.1 < min(top for _, top, _, _ in places) < 1.2, "room for the titles of the maps"
         box = figure.axes[-1].get_position()
         right = max(left + across for left, _, across, _ in places)
-        assert box.x0 * width == pytest.approx(right + 0.12)
+        lower = max(top + down for _, top, _, down in places)
+        assert right + 0.1 < box.x0 * width < right + 0.7
         assert box.width * width == pytest.approx(0.13)
         assert (1 - box.y1) * height == pytest.approx(places[0][1])
-        assert box.height * height == pytest.approx(
-            min(3.0, max(top + down for _, top, _, down in places) - places[0][1])
-        )
-        assert right + 0.12 + 0.13 + 0.5 < width < right + 1.2 or width == 5.0
-        assert (
-            max(top + down for _, top, _, down in places) + 0.2
-            < height
-            < max(top + down for _, top, _, down in places) + 1
-        )
+        assert box.height * height == pytest.approx(min(max(lower - places[0][1], 1.3), 3.0))
+        assert box.x1 * width + 0.5 < width
+        assert lower + 0.2 < height
+
+
+def test_without_a_title_the_maps_begin_at_the_top() -> None:
+    with drawn_as(Look(titled=False)):
+        figure = grid(Panel("t", ROWS, COLUMNS, VALUES, "a note", marks=MARKS))
+    assert figures.texts(figure) == []
+    assert maps(figure)[0].place[1] < 0.4
+    assert maps(figure)[0].title == "t"
+
+
+def test_kinds_of_attention_are_sections_whose_labels_stand_once() -> None:
+    """Of an encoder-decoder: the labels of four maps of 3 x 3, and of two of 2 x 3 beside them."""
+    one = [
+        Panel(f"L{n}", COLUMNS, COLUMNS, np.eye(3), group="encoder", line=n // 2, sides=("query", "key"))
+        for n in range(4)
+    ]
+    other = [Panel(f"L{n}", ROWS, COLUMNS, VALUES, group="cross", line=n, sides=("target", "source")) for n in range(2)]
+    figure = drawn(lambda: draw(PanelGrid([*one, *other], Scale(), "title"), "svg"))
+    found = maps(figure)
+    assert [bool(panel.rows) for panel in found] == [True, False, True, False, True, True]
+    assert [bool(panel.columns) for panel in found] == [False, False, True, True, False, True]
+    assert len({round(panel.place[2] / panel.values.shape[1], 6) for panel in found}) == 1, "cells of one size"
+    assert found[4].place[0] > found[1].place[0] + found[1].place[2], "side by side, since that is smaller"
+    assert not any(overlap(one.place, other.place) for one, other in itertools.combinations(found, 2))
+    assert figures.texts(figure)[1:] == ["query", "key", "encoder", "target", "source", "cross"]
 
 
 def test_names_that_do_not_fit_are_listed_unless_they_are_their_indices() -> None:
-    names = [f"!{i}" for i in range(40)]
-    numbers = [str(i) for i in range(40)]
-    listed = " ".join(figures.texts(grid(*[Panel("", names, numbers, np.eye(40), tokens=False)] * 25)))
+    names = [f"!{i}" for i in range(60)]
+    numbers = [str(i) for i in range(60)]
+    listed = " ".join(figures.texts(grid(*[Panel("", names, numbers, np.eye(60), tokens=False)] * 25)))
     assert "Names:  [0]!0 !1" in listed
     assert listed.count("[0]") == 1
     assert "Names:  [0]1 2" in " ".join(
-        figures.texts(grid(*[Panel("", numbers[1:], numbers[1:], np.eye(39), tokens=False)] * 25))
+        figures.texts(grid(*[Panel("", numbers[1:], numbers[1:], np.eye(59), tokens=False)] * 25))
     )
 
 
@@ -115,9 +140,10 @@ def test_numbers_are_readable_on_their_color() -> None:
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color[:3]]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    for scale in (Scale(), Scale(-1, 1, diverging=True)):
+    for scale, dark in itertools.product((Scale(), Scale(-1, 1, diverging=True)), (False, True)):
         values = np.linspace(*scale.ends, 9)[None]
-        figure = grid(Panel("", ["a"], list("123456789"), values), scale=scale)
+        with drawn_as(Look(dark=dark)):
+            figure = grid(Panel("", ["a"], list("123456789"), values), scale=scale)
         for text in figure.axes[0].texts:
             behind = figure.axes[0].images[0].to_rgba(np.array([values[0, round(text.get_position()[0])]]))[0]
             light, dark = sorted((luminance(to_rgb(text.get_color())), luminance(behind)), reverse=True)
@@ -136,23 +162,28 @@ def test_a_diverging_scale_is_symmetric_and_blue_below_zero() -> None:
     assert dark < white
 
 
-@pytest.mark.parametrize("alike", [True, False])
-def test_panels_stand_row_by_row_without_overlap_with_labels_where_they_differ(alike: bool) -> None:
-    panels = [Panel(f"H{n}", ROWS, COLUMNS if alike or n % 2 else ["u", "v", "w"], VALUES + n) for n in range(5)]
-    found = maps(grid(*panels, across=2))
+def test_panels_stand_row_by_row_without_overlap_with_labels_at_the_edges() -> None:
+    found = maps(grid(*[Panel(f"H{n}", ROWS, COLUMNS, VALUES + n) for n in range(5)], across=2))
     assert [one.title for one in found] == [f"H{n}" for n in range(5)]
     for n, one in enumerate(found):
         np.testing.assert_array_equal(one.values, VALUES + n)
-        assert bool(one.rows) == (n % 2 == 0 or not alike), "at the left edge"
-        assert bool(one.columns) == (n >= 3 or not alike), "at the lower edge"
+        assert bool(one.rows) == (n % 2 == 0), "at the left edge"
+        assert bool(one.columns) == (n >= 3), "at the lower edge"
         assert (one.place[0], one.place[1]) == (found[n % 2].place[0], found[n // 2 * 2].place[1])
     assert found[0].place[0] < found[1].place[0]
     assert found[0].place[1] < found[2].place[1] < found[4].place[1]
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_panels_have_cells_of_one_size_and_do_not_overlap(alike: bool) -> None:
+    panels = [Panel(f"H{n}", ROWS, COLUMNS if alike or n % 2 else ["u", "v", "w"], VALUES + n) for n in range(5)]
+    found = maps(grid(*panels, across=2))
+    assert all(one.rows and one.columns for one in found) == (not alike), "labels that differ stand at each"
     assert not any(overlap(one.place, other.place) for one, other in itertools.combinations(found, 2))
     cells = {(round(width / 3, 6), round(height / 2, 6)) for _, _, width, height in (one.place for one in found)}
     assert len(cells) == 1
     [(width, height)] = cells
-    assert width == height, "cells are squares of one size"
+    assert width == height, "cells are squares"
 
 
 def test_panels_are_almost_square_unless_their_number_across_is_given() -> None:
@@ -163,7 +194,7 @@ def test_panels_are_almost_square_unless_their_number_across_is_given() -> None:
     assert [columns(n, 4) for n in (3, 5)] == [3, 4]
 
 
-@pytest.mark.parametrize(("panels", "tokens"), [(1, 3), (1, 200), (4, 30), (25, 60)])
+@pytest.mark.parametrize(("panels", "tokens"), [(1, 3), (1, 300), (4, 30), (25, 60)])
 def test_labels_stand_at_their_rows_and_fit_whatever_the_size(panels: int, tokens: int) -> None:
     words = [f"word{i}" for i in range(tokens)]
     values = np.arange(tokens * tokens, dtype=float).reshape(tokens, tokens) / tokens**2
@@ -180,10 +211,10 @@ def test_labels_stand_at_their_rows_and_fit_whatever_the_size(panels: int, token
         cell = down / tokens
         for row, label in one.rows.items():
             assert label in (f"word{row}", str(row))
-            assert left - text_width(label) > 0 or one is not found[0]
+            assert left - text_width(label, 6) > 0 or one is not found[0]
         gaps = np.diff([*one.rows])
         assert len({*gaps}) <= 1
-        assert not len(gaps) or gaps[0] * cell >= 0.149, "lines of text do not overlap"
+        assert not len(gaps) or gaps[0] * cell >= 0.112, "lines of text do not overlap: they have 6 points or more"
     np.testing.assert_array_equal(found[-1].values, values)
 
 
@@ -203,78 +234,98 @@ def test_marks_grow_with_the_cells_and_lie_within_them() -> None:
         assert shares["r"] == shares["R"] == pytest.approx(0.7), "a ring fits into a square"
 
 
+def query_figure(weights: np.ndarray, heads: list[tuple[str, str]], query: int | None = 1, **more: Any) -> Figure:
+    tokens = list("abcdefgh"[: weights.shape[1]])
+    return drawn(lambda: draw(QueryWeights("title", "b", query, tokens, weights, heads, "the text", **more), "svg"))
+
+
 def test_lines_of_a_query_lead_from_it_to_its_keys_by_head() -> None:
     weights = np.array([[0.5, 0.5, 0.0], [0.009, 0.0, 0.991]])
-    figure = drawn(
-        lambda: draw(QueryWeights("title", "b", 1, ["a", "b", "c"], weights, ["H0", "H1"], "the text"), "svg")
-    )
-    lines, squares = figure.axes
+    figure = query_figure(weights, [("L0", "H0"), ("L0", "H1")])
+    lines = figure.axes[0]
     [found] = lines.collections
     colors = matplotlib.colormaps["tab10"].colors
     ends = [tuple(map(tuple, segment)) for segment in found.get_segments()]
     assert ends == [((1, 1), (-0.25, 0)), ((1, 1), (0.75, 0)), ((1, 1), (2.25, 0))], (
         "of the second head only weights of 0.01"
     )
-    assert [tuple(color) for color in found.get_colors()] == [(*colors[0], 0.5), (*colors[0], 0.5), (*colors[1], 0.991)]
+    half, full = 0.15 + 0.85 * 0.5, 0.15 + 0.85 * 0.991
+    assert [tuple(color) for color in found.get_colors()] == [
+        (*colors[0], pytest.approx(half)), (*colors[0], pytest.approx(half)), (*colors[1], pytest.approx(full)),
+    ]  # fmt: skip
     assert [*found.get_linewidths()] == pytest.approx([1.5, 1.5, 0.6 + 1.8 * 0.991])
-    assert (lines.get_xlim(), lines.get_ylim()) == ((-0.5, 2.5), (0, 1)) == (squares.get_xlim(), (0, 1))
-    array = np.asarray(squares.images[0].get_array())
-    for head, token in itertools.product(range(2), range(3)):
-        assert array[head, token] == pytest.approx(1 - weights[head, token] * (1 - np.array(colors[head])))
-    names = {
-        text.get_text(): (text.get_position(), text.get_color())
-        for text in squares.texts
-        if text.get_text().startswith("H")
-    }
-    assert {name: position for name, (position, _) in names.items()} == {"H0": (-0.8, 0), "H1": (-0.8, 1)}
-    assert names["H1"][1] == pytest.approx([0.75 * part for part in colors[1]])
-    above, below = (
-        [(text.get_text(), *text.xy) for text in axes.texts if not text.get_text().startswith("H")]
-        for axes in (lines, squares)
-    )
-    assert above == [(word, n, 1.0) for n, word in enumerate("abc")]
-    assert below == [(word, n, 0.0) for n, word in enumerate("abc")]
-    assert [text.get_color() for text in lines.texts] == ["#a0a0a0", "black", "#a0a0a0"], "the query stands out"
-    boxes = [axes.get_position() for axes in (lines, squares)]
-    assert boxes[0].y0 == pytest.approx(boxes[1].y1), "lines end at the squares"
+    [weights_map] = maps(figure)[:1]
+    np.testing.assert_array_equal(weights_map.values, weights)
+    assert (weights_map.rows, weights_map.colors) == ({0: "H0", 1: "H1"}, ("Blues", 0.0, 1.0))
+    assert (lines.get_xlim(), lines.get_ylim()) == ((-0.5, 2.5), (0, 1))
+    assert [(text.get_text(), *text.xy) for text in lines.texts] == [(word, n, 1.0) for n, word in enumerate("abc")]
+    assert [text.get_color() for text in lines.texts] == ["#555555", "black", "#555555"], "the query stands out"
+    assert [(text.get_text(), *text.xy) for text in figure.axes[1].texts] == [(w, n, 0.0) for n, w in enumerate("abc")]
+    boxes = [axes.get_position() for axes in figure.axes[:2]]
+    assert boxes[0].y0 > boxes[1].y1, "lines end at the map"
     assert (boxes[0].x0, boxes[0].x1) == (boxes[1].x0, boxes[1].x1)
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(1, 30), (6, 8), (30, 1)])
+def test_layers_of_a_query_stand_apart_and_no_color_repeats(layers: int, heads: int) -> None:
+    names = [(f"L{layer}", f"H{head}") for layer in range(layers) for head in range(heads)]
+    weights = np.arange(layers * heads * 3).reshape(-1, 3) / 1000
+    figure = query_figure(weights, names)
+    shown, swatches = (
+        [axes for axes in figure.axes if axes.images and np.ndim(axes.images[0].get_array()) == n] for n in (2, 3)
+    )
+    assert [[text.get_text() for text in axes.get_yticklabels()] for axes in shown] == [
+        [f"H{head}" for head in range(heads)] for _ in range(layers)
+    ]
+    np.testing.assert_array_equal(np.concatenate([np.asarray(axes.images[0].get_array()) for axes in shown]), weights)
+    boxes = [axes.get_position() for axes in shown]
+    assert all(above.y0 > below.y1 for above, below in itertools.pairwise(boxes)), "a gap between layers"
+    assert [text.get_text() for text in figure.texts][3:] == [f"L{layer}" for layer in range(layers)]
+    colors = [tuple(color) for axes in swatches for color in np.asarray(axes.images[0].get_array()).reshape(-1, 3)]
+    assert len(colors) == layers * heads
+    assert len({*colors}) == (layers if layers > 1 else heads), "one of each layer, or of each head of one layer"
+
+
+def test_colors_of_many_lines_do_not_repeat_and_neighbors_differ() -> None:
+    for n in (1, 10, 11, 40, 300):
+        colors = np.array(distinct_colors(n))
+        assert len({tuple(color) for color in colors}) == n
+        assert np.abs(np.diff(colors, axis=0)).max(axis=1).min(initial=1) > 0.25
 
 
 @pytest.mark.parametrize("word", ["a", "amendments", "W" * 30])
 def test_a_query_has_room_for_its_words_and_the_names_of_its_heads(word: str) -> None:
-    names = ["L0 H0", "L10 H11"]
-    figure = drawn(
-        lambda: draw(QueryWeights("t", word, 1, ["x", word, "y"], np.full((2, 3), 0.3), names, "the text"), "svg")
+    data = QueryWeights(
+        "t", word, 1, ["x", word, "y"], np.full((2, 3), 0.3), [("L0", "H0"), ("L10", "H11")], "the text"
     )
-    lines, squares = (axes.get_position() for axes in figure.axes)
+    figure = drawn(lambda: draw(data, "svg"))
+    lines, first, last = (figure.axes[n].get_position() for n in (0, 1, 3))
     width, height = figure.get_size_inches()
     label = text_width(figure_label(word, 18))
-    assert squares.y0 * height == pytest.approx(0.1 + label + 0.1)
-    assert (1 - lines.y1) * height - tops(figure)[-1] - 0.12 > label, "below the notes"
+    assert last.y0 * height > 0.1 + label
+    assert (1 - lines.y1) * height - max(tops(figure)[:3]) - 0.12 > label, "below the notes"
     assert lines.height * height == pytest.approx(1.6)
-    assert squares.height * height == pytest.approx(2 * 0.13)
-    assert squares.x0 * width > max(map(text_width, names)) + 0.8 * 0.26 - 0.13
-    assert squares.width * width == pytest.approx(3 * 0.26)
-    assert squares.x1 <= 1
+    assert first.height * height == pytest.approx(0.15)
+    assert first.x0 * width > text_width("L10") + text_width("H11") + 0.15
+    assert first.x1 < 1
 
 
 def test_a_query_of_another_text_stands_over_the_middle_of_its_keys() -> None:
-    figure = drawn(
-        lambda: draw(QueryWeights("t", "q", None, list("abcd"), np.array([[0.1, 0.2, 0.3, 0.4]]), ["H0"]), "svg")
-    )
+    figure = query_figure(np.array([[0.1, 0.2, 0.3, 0.4]]), [("L0", "H0")], None)
     lines = figure.axes[0]
-    assert [(text.get_text(), *text.xy) for text in lines.texts] == [("q", 1.5, 1.0)]
+    assert [(text.get_text(), *text.xy) for text in lines.texts] == [("b", 1.5, 1.0)]
     ends = [segment[:, 0].tolist() for segment in lines.collections[0].get_segments()]
     assert ends == [[1.5, token - 0.25] for token in range(4)], "the largest weight is on top"
-    assert figures.texts(figure)[0] == "t: q"
+    assert figures.texts(figure)[0] == "title: b"
 
 
 def test_the_strongest_lines_are_drawn_and_the_others_counted() -> None:
     weights = np.arange(1, 101).reshape(20, 5) / 100
-    figure = drawn(lambda: draw(QueryWeights("t", "b", 1, list("abcde"), weights, [f"H{i}" for i in range(20)]), "svg"))
+    figure = query_figure(weights, [("L0", f"H{i}") for i in range(20)], scale=Scale(high=0.5), notes=["truncated"])
     alphas = figure.axes[0].collections[0].get_colors()[:, 3]
-    assert [*alphas] == pytest.approx([n / 100 for n in range(41, 101)])
+    assert [*alphas] == pytest.approx([0.15 + 0.85 * min(1, n / 50) for n in range(41, 101)])
     assert "the 60 largest of 100 weights" in " ".join(figures.texts(figure))
+    assert "truncated" in figures.texts(figure)
 
 
 def test_curves_have_their_points_names_and_axes() -> None:
@@ -285,7 +336,7 @@ def test_curves_have_their_points_names_and_axes() -> None:
     ]
     first, second = drawn(lambda: draw_curves(panels, "svg")).axes
     assert [(line.get_xdata().tolist(), line.get_color()) for line in first.lines] == [
-        (x, matplotlib.colormaps["tab10"](n)) for n in (0, 1)
+        (x, distinct_colors(2)[n]) for n in (0, 1)
     ]
     for line, values in zip(first.lines, lines.values(), strict=True):
         np.testing.assert_array_equal(line.get_ydata(), values)
@@ -334,7 +385,7 @@ def test_a_loss_curve_has_losses_their_running_mean_and_the_minimum() -> None:
     )
     assert [*zip(held.get_xdata(), held.get_ydata(), strict=True)] == val
     assert [(text.get_text(), text.xy) for text in axes.texts] == [("3.000", (60, 3.0))]
-    assert (axes.get_title(), axes.get_xlabel(), axes.get_ylabel()) == ("run", "step", "loss (nats)")
+    assert (axes.figure.get_suptitle(), axes.get_xlabel(), axes.get_ylabel()) == ("run", "step", "loss (nats)")
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["training", "validation"]
     assert running_mean([4.0, 2.0, 0.0, 2.0], 2) == [4.0, 3.0, 1.0, 1.0]
     assert running_mean([4.0, 2.0], 1) == [4.0, 2.0]
@@ -350,7 +401,7 @@ def test_loss_curves_of_runs_are_dashed_for_training_with_dots_for_validation() 
         for line in axes.lines
         if len(line.get_xdata())
     ]
-    one, other = (matplotlib.colormaps["tab10"](n) for n in (0, 1))
+    one, other = distinct_colors(2)
     assert lines == [
         (one, "--", "None", [1, 2], [4.0, 3.0]), (one, "-", "o", [2], [3.5]), (other, "-", "o", [1, 2], [2.0, 1.0]),
     ]  # fmt: skip
@@ -373,7 +424,7 @@ def test_learning_curves_are_means_of_runs_with_a_dot_for_each() -> None:
         ([100], [0.5], "-", "None"), ([100], [0.5], "None", "o"),
     ]  # fmt: skip
     colors = [line.get_color() for line in axes.lines]
-    assert colors == [matplotlib.colormaps["tab10"](n) for n in (0, 0, 0, 1, 1, 1)]
+    assert colors == [distinct_colors(2)[n] for n in (0, 0, 0, 1, 1, 1)]
     assert (axes.get_xscale(), axes.get_ylabel(), [text.get_text() for text in axes.get_xticklabels()]) == (
         "log",
         "accuracy",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from mini_tf.drawing.glyphs import figure_label, missing_glyphs
+from mini_tf.drawing.glyphs import figure_label, glyphs_of_figure, has_glyph
 from mini_tf.drawing.labels import caption, label
 
 
@@ -70,11 +70,13 @@ def test_a_flood_of_accents_is_cut_too() -> None:
 @pytest.mark.parametrize("token", HOSTILE)
 def test_a_figures_label_has_only_characters_of_its_font(token: str) -> None:
     shown = figure_label(token)
-    assert missing_glyphs([shown]) == []
+    assert all(has_glyph(character) for character in shown)
     assert not set(shown) & set(STEERING)
 
 
 def test_characters_that_a_figure_cannot_draw_become_their_numbers_and_are_told() -> None:
     assert figure_label("漢é🙂") == "⟨6F22⟩é⟨1F642⟩"
-    assert missing_glyphs(["the 漢", "漢🙂", "\x1b"]) == ["漢", "🙂"]
+    with glyphs_of_figure() as glyphs:
+        assert [figure_label(text) for text in ("the 漢", "漢🙂", "\x1b")] == ["the·⟨6F22⟩", "⟨6F22⟩⟨1F642⟩", "⟨1B⟩"]
+    assert [*glyphs.missing] == ["漢", "🙂"]
     assert re.fullmatch(r"⟨6F22⟩.*…", figure_label("漢字学", 9))

@@ -52,7 +52,7 @@ def test_a_matrix_of_any_size_stays_within_bounds(n: int, numbered: bool) -> Non
         assert ("1234567" in text_of(draw_confusion(counts, names, "t", "svg"))) == numbered
     width, height = struct.unpack(">II", draw_confusion(counts, names, "t", "png")[16:24])
     assert min(width, height) > 300
-    assert max(width, height) <= 3600
+    assert max(width, height) <= 4200
 
 
 def test_classes_without_a_text_are_drawn_and_blank() -> None:

@@ -395,7 +395,7 @@ def test_pictures_of_heads_have_each_weight_at_its_query_and_key() -> None:
     sample = sample_of(golden.with_heads("decoder", *rules), REPEATED)
     figure = figures.drawn(lambda: draw(pictures.plot(sample, "run x, step 1"), "svg"))
     found = figures.maps(figure)
-    names = ["L0 H0 previous", "L0 H1 self", "L0 H2 first", "L1 H0 induction", "L1 H1 broad", "L1 H2 same"]
+    names = ["L0 H0 previous", "L0 H1 self", "L0 H2 first", "L1 H0 induction", "L1 H1", "L1 H2 same"]
     assert [one.title for one in found] == names
     n = len(REPEATED)
     labels = dict(enumerate(sample.texts.own.tokens))
@@ -413,9 +413,10 @@ def test_pictures_of_heads_have_each_weight_at_its_query_and_key() -> None:
     np.testing.assert_allclose(np.nansum(found[4].values, axis=1), 1, atol=1e-6)
     assert np.ptp(found[4].values[n - 1]) < 1e-6
     assert {one.place[1] for one in found[:3]} != {one.place[1] for one in found[3:]}, "a row of maps per layer"
-    title, text, note = figures.texts(figure)
+    title, text, note, *sides = figures.texts(figure)
     assert title == "decoder self-attention, run x, step 1, roles on repeated random tokens"
-    assert (text, note) == (sample.text, "Rows: queries, one per token. Columns: keys.")
+    assert (text, note) == (sample.text, "Grey: keys that a query may not attend to.")
+    assert sides == ["query", "key"]
     alone = figures.drawn(lambda: draw(pictures.plot(replace(sample, heads=sample.heads[3:4]), "run x, step 1"), "svg"))
     [one] = figures.maps(alone)
     np.testing.assert_array_equal(one.values, found[3].values)

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
 from test_models import model_of, some_ids
@@ -128,3 +129,18 @@ def test_weights_that_do_not_sum_to_1_are_scaled_and_signed_ones_have_no_entropy
         [head] = of_weights(torch.tensor([[weights]]))
         assert head.normalised == pytest.approx(expected, nan_ok=True)
     assert math.isnan(softmax._row(head)[-1]), "the table leaves a range that is not a number blank"
+
+
+def test_a_picture_has_a_map_of_each_statistic_with_a_row_per_layer_of_each_kind() -> None:
+    two, one = torch.stack([torch.full((5, 5), 0.2), torch.eye(5)]), torch.eye(5)[None]
+    mask = torch.ones(1, 5, 5, dtype=torch.bool)
+    captured = [
+        CapturedAttention("encoder.self", 0, two[None], 0, mask), CapturedAttention("cross", 0, one[None], 0, mask)
+    ]  # fmt: skip
+    panels = [*softmax._panels(softmax_statistics([Capture(captured, [], 0.0)]))]
+    names = ["normalized entropy", "largest weight", "saturated rows", "gradient: sum p(1-p)"]
+    assert [panel.title for panel in panels] == names
+    assert [(panel.rows, panel.columns) for panel in panels] == [(["encoder L0", "cross L0"], ["H0", "H1"])] * 4
+    expected = [[[1, 0], [0, math.nan]], [[0.2, 1], [1, math.nan]], [[0, 1], [1, math.nan]], [[0.8, 0], [0, math.nan]]]
+    for panel, values in zip(panels, expected, strict=True):
+        assert panel.values == pytest.approx(np.array(values), abs=1e-6, nan_ok=True)

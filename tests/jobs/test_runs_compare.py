@@ -43,9 +43,25 @@ def test_figures_stand_side_by_side_with_their_difference_and_the_keys_that_diff
     )
     assert re.search(r"^train\.steps +4 +6$", shown, re.MULTILINE)
     result = compared(one, other)
+    sizes = [model["vocabulary"] for model in result["models"]]  # type: ignore[attr-defined]
+    assert re.search(rf"^vocabulary +{sizes[0]} +{sizes[1]}$", shown, re.MULTILINE)
     assert result["keys"] == {"train.steps": [4, 6]}
     assert result["figures"]["val.loss"] == losses  # type: ignore[index]
     assert result["same_unit"] is True
+
+
+def test_the_vocabulary_is_that_of_the_tokenizer_and_what_a_run_started_from_is_named(
+    runs: Path, tmp_path: Path
+) -> None:
+    started = trained(tmp_path / "started", "train.steps=1", f"model.init_from={runs / 'bytes'}")
+    facts = compared(started, runs / "tokens")["models"]
+    assert [one["model.init_from"] for one in facts] == [str(runs / "bytes"), None]  # type: ignore[attr-defined]
+    sizes = [
+        len(json.loads((run / "tokenizer.json").read_text())["model"]["vocab"]) for run in (started, runs / "tokens")
+    ]
+    assert [one["vocabulary"] for one in facts] == sizes  # type: ignore[attr-defined]
+    shown = minitf("runs", "compare", started, runs / "tokens").stdout
+    assert re.search(r"^model\.init_from +bytes$", shown, re.MULTILINE)
 
 
 def test_damaged_lines_of_metrics_are_counted(runs: Path, tmp_path: Path) -> None:

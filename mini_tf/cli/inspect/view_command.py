@@ -6,7 +6,7 @@ imported when the command runs. What is no literal in the source needs the impor
 
 import ast
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
@@ -62,7 +62,8 @@ def _body(word: str, settings: "type[ViewSettings]") -> Callable[..., None]:
         _show(console, word, settings, values)
 
     show.__name__, show.__doc__ = word, settings.__doc__
-    return command(show, _parameters(settings))
+    draws = {*files.picture_or_json()[:-1]} & {*settings.FILES}
+    return command(files.draws(show) if draws else show, _parameters(settings))
 
 
 def _parameters(settings: "type[ViewSettings]") -> Iterator[inspect.Parameter]:
@@ -122,8 +123,6 @@ def _show(console: Console, word: str, outlined: "type[ViewSettings]", values: d
     subject = _open(console, settings)
     with at_terminal(f"computing {word}"):
         view = settings.view(subject, printing)
-    if view.labels and printing.suffixes & {".png", ".svg"}:
-        _note_missing_glyphs(console, view.labels)
     title = f"minitf inspect {word} {getattr(getattr(subject, 'folder', None), 'name', '')}"
     files.write_all(console, named, view.result, lambda suffix: _file_of(view, suffix, title))
     for picture in () if named else view.pictures:
@@ -146,14 +145,6 @@ def _open(console: Console, settings: "ViewSettings") -> Any:
 
         return (open_prompt_tokenizer if settings.reads_masks else open_tokenizer)(console, settings.source)
     return None
-
-
-def _note_missing_glyphs(console: Console, labels: Sequence[str]) -> None:
-    from mini_tf.drawing.glyphs import missing_glyphs  # matplotlib is slow to import
-
-    if missing := missing_glyphs(labels):
-        more = " ..." if len(missing) > 10 else ""
-        console.say(f"note: the font has no glyphs for {' '.join(missing[:10])}{more}; code points are shown")
 
 
 def _file_of(view: "View", suffix: str, title: str) -> bytes:
@@ -243,13 +234,16 @@ def _name(node: ast.expr) -> str:
 
 
 def _value(node: ast.expr | None) -> Any:
-    """A literal, a name of `mini_tf.inspection`, or a call of it."""
+    """A literal, a name of `mini_tf.inspection`, a call of it, or a tuple of these."""
     from mini_tf import inspection
 
     if isinstance(node, ast.Name):
         return getattr(inspection, node.id)
     if isinstance(node, ast.Call):
         return _value(node.func)(*map(_value, node.args), **{str(one.arg): _value(one.value) for one in node.keywords})
+    if isinstance(node, ast.Tuple):
+        parts = ((_value(one.value) if isinstance(one, ast.Starred) else [_value(one)]) for one in node.elts)
+        return tuple(part for each in parts for part in each)
     if node is None:
         raise ValueError("no value")
     return ast.literal_eval(node)

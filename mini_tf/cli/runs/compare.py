@@ -8,7 +8,7 @@ import typer
 
 from mini_tf.cli.runs.equal_cost import NAMES, EqualCost, display_name
 from mini_tf.cli.runs.learning_curves import LearningCurves
-from mini_tf.cli.runs.run_facts import summary, warn_of_damage
+from mini_tf.cli.runs.run_facts import model_facts, summary, warn_of_damage
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.completion import run_names
 from mini_tf.cli.terminal.console import Console, command
@@ -32,11 +32,12 @@ REACH = typer.Option(
     help="Cost to reach this value of a metric.",
     show_default="the worst last value",
 )
-SUFFIXES = (".png", ".svg", ".json")
-FACTS = ("recipe", "date", "state", "step", "parameters", "loss_unit")
+INITIAL = "model.init_from"
+FACTS = ("recipe", "date", "state", "step", "parameters", "vocabulary", INITIAL, "loss_unit")
 
 
 @command
+@files.draws
 def compare(
     console: Console,
     runs: RUNS,
@@ -58,12 +59,13 @@ def compare(
 
     if len(runs) < 2:
         raise UsageFault("one run given, at least two needed", hint=f"use `minitf runs compare {runs[0]} RUN`")
-    named = files.check(output, SUFFIXES, force)
+    named = files.check(output, files.picture_or_json(), force)
     folders = [finding.find(run) for run in runs]
     records = [manifest.read(folder) for folder in folders]
     for folder in folders:
         warn_of_damage(console, folder)
     facts = [summary(folder, record) for folder, record in zip(folders, records, strict=True)]
+    models = [model_facts(folder) for folder in folders]
     names = [display_name(folder, folders) for folder in folders]
     metrics, decided = [record.metrics for record in records], [record.decides for record in records]
     figures = {key: [values.get(key) for values in metrics] for key in _keys(metrics)}
@@ -71,7 +73,7 @@ def compare(
     equal = EqualCost(folders, at, reach)
     alike = not equal.incomparable
     by_size = LearningCurves(equal.groups)
-    result = {"runs": facts, "figures": figures, "keys": keys, "same_unit": alike}
+    result = {"runs": facts, "models": models, "figures": figures, "keys": keys, "same_unit": alike}
     result |= {**equal.to_json(), **by_size.to_json()}
 
     def draw(suffix: str) -> bytes:
@@ -84,7 +86,10 @@ def compare(
     files.write_all(console, named, result, draw)
     if not named:
         difference = ["difference"] if len(runs) == 2 else []
-        rows = [*_facts(facts, bool(difference)), *_rows(figures, equal.incomparable, bool(difference))]
+        rows = [
+            *_facts([a | b for a, b in zip(facts, models, strict=True)], bool(difference)),
+            *_rows(figures, equal.incomparable, bool(difference)),
+        ]
         console.show(table, ["", *names, *difference], rows)
         if keys:
             rows = [[key, *map(_short, values)] for key, values in keys.items()]
@@ -136,7 +141,7 @@ def _differ(values: Sequence[Any]) -> bool:
 
 def _facts(facts: Sequence[Mapping[str, Any]], blank: bool) -> list[list[str]]:
     return [
-        [name, *(_short(one[name]) for one in facts), *([""] if blank else [])]
+        [name, *(_name(one[name]) if name == INITIAL else _short(one[name]) for one in facts), *([""] if blank else [])]
         for name in FACTS
         if any(one[name] for one in facts)
     ]
@@ -155,6 +160,11 @@ def _rows(
             cells.append(f"{values[1] - values[0]:+.4f}" if both else "")  # type: ignore[operator]
         rows.append([key, *cells])
     return rows
+
+
+def _name(model: str | None) -> str:
+    """A run by its name, a model of the hub by its whole name."""
+    return "" if model is None else model if model.startswith("hf:") else Path(model).name
 
 
 def _short(value: Any) -> str:

@@ -1,6 +1,8 @@
 """The facts about a run that `runs list`, `show` and `compare` print."""
 
+import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,18 @@ def summary(folder: Path, record: Any) -> dict[str, Any]:
         "exit_code": record.exit_code,
         "folder": str(folder),
     }
+
+
+def model_facts(folder: Path) -> dict[str, Any]:
+    """The size of the vocabulary that the tokenizer has, and the model that training started from; None if unknown."""
+    import yaml
+
+    facts: dict[str, Any] = {"vocabulary": None, "model.init_from": None}
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        facts["vocabulary"] = json.loads((folder / "config.json").read_text())["vocabulary_size"]
+    with suppress(OSError, yaml.YAMLError, TypeError, KeyError):
+        facts["model.init_from"] = yaml.safe_load((folder / "resolved.yaml").read_text())["model"].get("init_from")
+    return facts
 
 
 HEADERS = ("run", "recipe", "state", "step", "val.loss", "unit", "metric", "params", "min", "date")

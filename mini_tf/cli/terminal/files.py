@@ -1,5 +1,6 @@
-"""Output files (`-o`): checked before anything is computed, written atomically."""
+"""Output files (`-o`): checked before anything is computed, written atomically; and how pictures look."""
 
+import inspect
 import os
 import stat
 from collections.abc import Callable, Sequence
@@ -26,27 +27,72 @@ OUTPUT = Annotated[
         rich_help_panel=INPUT_OUTPUT,
     ),
 ]
+DARK = Annotated[bool, typer.Option("--dark", help="A picture on a dark background.", rich_help_panel=INPUT_OUTPUT)]
+NO_TITLE = Annotated[
+    bool,
+    typer.Option(
+        "--no-title", help="A picture without title and notes, for a text with captions.", rich_help_panel=INPUT_OUTPUT
+    ),
+]
 FORCE = Annotated[bool, typer.Option("--force", help="Overwrite an existing FILE.", rich_help_panel=INPUT_OUTPUT)]
 
 
-def check(files: Sequence[Path] | None, suffixes: Sequence[str], force: bool, option: str = "--output") -> list[Path]:
-    """The files; UsageFault if one cannot be written or lacks one of the suffixes (".png"). option: the option that
-    names them.
-    """
+def draws(body: Callable[..., int | None]) -> Callable[..., int | None]:
+    """A command whose files may be pictures: with --dark and --no-title, which change how `drawing` draws them."""
+
+    def drawing(console: Console, *, dark: DARK = False, no_title: NO_TITLE = False, **options: Any) -> int | None:
+        from mini_tf.drawing.look import Look, drawn_as
+
+        with drawn_as(Look(dark, titled=not no_title)):
+            return body(console, **options)
+
+    of_body = [one for one in inspect.signature(body, eval_str=True).parameters.values() if one.kind != one.VAR_KEYWORD]
+    added = [
+        one for one in inspect.signature(drawing, eval_str=True).parameters.values() if one.kind == one.KEYWORD_ONLY
+    ]
+    drawing.__signature__ = inspect.Signature([*of_body, *added])  # type: ignore[attr-defined]
+    drawing.__name__, drawing.__doc__, drawing.__module__ = body.__name__, body.__doc__, body.__module__
+    return drawing
+
+
+def picture_or_json() -> tuple[str, ...]:
+    """Suffixes of a picture and its numbers."""
+    from mini_tf.drawing.look import PICTURES
+
+    return (*PICTURES, ".json")
+
+
+def check(files: Sequence[Path] | None, suffixes: Sequence[str], force: bool) -> list[Path]:
+    """The files of --output; UsageFault if one cannot be written or lacks one of the suffixes (".png")."""
     files = list(files or [])
     for file in files:
-        mode = _mode(file, option)
-        if mode is not None and stat.S_ISDIR(mode):
-            raise UsageFault(f"{option} {file}: is a folder; name a file in it")
-        if file.suffix.lower() not in suffixes:
-            raise UsageFault(f"{option} {file}: its suffix must be {' or '.join(suffixes)}")
-        if not file.parent.is_dir():
-            raise UsageFault(f"{option} {file}: there is no folder {file.parent}")
-        if mode is not None:
-            _check_old(file, mode, force, option)
+        check_file(file, suffixes, force)
     if len({file.resolve() for file in files}) < len(files):
-        raise UsageFault(f"{option}: one file is named twice")
+        raise UsageFault("--output: one file is named twice")
+    check_look(files)
     return files
+
+
+def check_file(file: Path, suffixes: Sequence[str], force: bool, option: str = "--output") -> None:
+    """`check` of one file. option: the option that names it."""
+    mode = _mode(file, option)
+    if mode is not None and stat.S_ISDIR(mode):
+        raise UsageFault(f"{option} {file}: is a folder; name a file in it")
+    if file.suffix.lower() not in suffixes:
+        raise UsageFault(f"{option} {file}: its suffix must be {' or '.join(suffixes)}")
+    if not file.parent.is_dir():
+        raise UsageFault(f"{option} {file}: there is no folder {file.parent}")
+    if mode is not None:
+        _check_old(file, mode, force, option)
+
+
+def check_look(files: Sequence[Path], option: str = "--output") -> None:
+    """UsageFault if a look was chosen, but none of the files is a picture."""
+    from mini_tf.drawing.look import PICTURES, Look, look
+
+    if look() != Look() and not any(file.suffix.lower() in PICTURES for file in files):
+        name = "--dark" if look().dark else "--no-title"
+        raise UsageFault(f"{name} is of a picture, and none is written", hint=f"add {option} FILE{PICTURES[0]}")
 
 
 def _mode(file: Path, option: str) -> int | None:

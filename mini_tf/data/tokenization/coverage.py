@@ -72,10 +72,12 @@ class Coverage:
         if self._unknown:
             first = ", ".join(f"{short(text)!r} {n} times" for text, n in self._unknown.most_common(5))
             rest = f" and {len(self._unknown) - 5} others" if len(self._unknown) > 5 else ""
-            notes.append(
-                f"{self._unknown.total():,} characters are not in the vocabulary and become the unknown token:"
-                f" {first}{rest}"
+            lengths = {len(text) > 1 for text in self._unknown}
+            units = " and ".join(
+                unit for unit, is_word in (("words", True), ("characters", False)) if is_word in lengths
             )
+            what = f"{self._unknown.total():,} {units} are not in the vocabulary and become the unknown token"
+            notes.append(f"{what}: {first}{rest}")
         if dropped > MIN_REPORTED:
             notes.append(f"the tokenizer drops about {dropped:.1%} of the characters")
         return notes

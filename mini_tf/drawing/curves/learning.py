@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from mini_tf.drawing.canvas import distinct_colors, figure_bytes
+from mini_tf.drawing.canvas import distinct_colors, figure_bytes, write_title
 from mini_tf.drawing.glyphs import figure_caption
 from mini_tf.drawing.plotting import Figure
 
@@ -16,7 +16,7 @@ LABEL_WIDTH = 0.08
 
 
 def draw_learning_curves(lines: Mapping[str, Values], metric: str, suffix: str) -> bytes:
-    """A "png" or "svg" with a line through the means of each recipe, and a dot for each run."""
+    """A picture with a line through the means of each recipe, and a dot for each run."""
     return figure_bytes(lambda: _draw(lines, metric), suffix)
 
 
@@ -34,7 +34,7 @@ def _draw(lines: Mapping[str, Values], metric: str) -> Figure:
     labelled = labelled_sizes(sizes)
     axes.set_xticks(sizes, [f"{n:,}" if n in labelled else "" for n in sizes])
     axes.minorticks_off()
-    axes.set_title(f"{metric}: mean (line) and single runs (dots)", fontsize=11)
+    write_title(figure, f"{metric}: mean (line) and single runs (dots)")
     axes.set_xlabel("training examples", fontsize=10)
     axes.set_ylabel(metric, fontsize=10)
     axes.tick_params(labelsize=10)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from mini_tf.drawing.canvas import distinct_colors, figure_bytes, short_caption
+from mini_tf.drawing.canvas import distinct_colors, figure_bytes, write_title
 from mini_tf.drawing.glyphs import figure_caption
 from mini_tf.drawing.plotting import Figure
 
@@ -35,7 +35,7 @@ def _draw(train: Points, val: Points, title: str, unit: str) -> Figure:
             color=_VAL,
             fontsize=9,
         )
-    axes.set_title(short_caption(title), fontsize=11)
+    write_title(figure, title)
     axes.set_xlabel("step", fontsize=10)
     axes.set_ylabel(f"loss ({unit})" if unit else "loss", fontsize=10)
     axes.tick_params(labelsize=10)
@@ -47,7 +47,7 @@ def _draw(train: Points, val: Points, title: str, unit: str) -> Figure:
 
 
 def loss_curves(runs: Mapping[str, tuple[Points, Points]], unit: str, suffix: str, x_label: str = "step") -> bytes:
-    """A "png" or "svg" of the (training, validation) losses of several runs: validation solid, training dashed."""
+    """A picture of the (training, validation) losses of several runs: validation solid, training dashed."""
     return figure_bytes(lambda: _draw_runs(runs, unit, x_label), suffix)
 
 
@@ -63,7 +63,7 @@ def _draw_runs(runs: Mapping[str, tuple[Points, Points]], unit: str, x_label: st
         if val:
             axes.plot(*zip(*val, strict=True), color=color, marker="o", markersize=3.5, linewidth=1.6)
         axes.plot([], [], color=color, linewidth=1.6, label=figure_caption(name, 40))
-    axes.set_title("loss: validation with dots, training dashed", fontsize=11)
+    write_title(figure, "loss: validation with dots, training dashed")
     axes.set_xlabel(x_label, fontsize=10)
     axes.set_ylabel(f"loss ({unit})" if unit else "loss", fontsize=10)
     axes.grid(alpha=0.25)

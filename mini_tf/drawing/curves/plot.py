@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mini_tf.drawing.canvas import TITLE_SIZE, distinct_colors, figure_bytes, truncate_to
+from mini_tf.drawing.canvas import TITLE_SIZE, distinct_colors, figure_bytes, truncate_to, write_title
 from mini_tf.drawing.glyphs import figure_caption
 from mini_tf.drawing.panel import Curves
 from mini_tf.drawing.plotting import Figure
@@ -22,9 +22,11 @@ def draw_curves(panels: Sequence[Curves], suffix: str) -> bytes:
 def _draw(panels: Sequence[Curves]) -> Figure:
     figure = Figure(figsize=(_WIDTH * (0.3 + 0.7 * len(panels)), _HEIGHT), layout="constrained")
     names = list(dict.fromkeys(name for curves in panels for name in curves.lines))
-    styles = {name: _LINE_STYLES[(number + number // 20) % 4] for number, name in enumerate(names)}
+    styles = {name: _LINE_STYLES[number % 4] for number, name in enumerate(names)}
     colors, drawn = dict(zip(names, distinct_colors(len(names)), strict=True)), {}
     few = len(names) <= _MAX_NAMES
+    if len(panels) == 1:
+        write_title(figure, panels[0].title)
     for axes, curves in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         marker = "o" if len(curves.x) <= 20 else ""
         for name, line in curves.lines.items():
@@ -36,7 +38,8 @@ def _draw(panels: Sequence[Curves]) -> Figure:
                 "markersize": 3,
             }
             drawn[name] = axes.plot(curves.x, line, **style)[0]
-        axes.set_title(truncate_to(curves.title, _WIDTH - 0.8, TITLE_SIZE), fontsize=TITLE_SIZE, loc="left")
+        if len(panels) > 1:
+            axes.set_title(truncate_to(curves.title, _WIDTH - 0.8, TITLE_SIZE), fontsize=TITLE_SIZE, loc="left")
         axes.set_xlabel(
             figure_caption(curves.x_label, 60) + ("" if few else f"   ({len(names)} lines, too many to name)")
         )

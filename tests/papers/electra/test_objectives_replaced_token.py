@@ -552,12 +552,12 @@ def test_inspect_shows_the_probability_of_every_token(electra: Path, tmp_path: P
         rows = [
             label(one["token"]) + (f" ({label(one['original'])})" if one["replaced"] else "") for one in text["tokens"]
         ]
-        assert panel.values.tolist() == [[one["p"]] for one in text["tokens"]]
+        assert panel.values.tolist() == [[one["p"] for one in text["tokens"]]]
         assert {
-            row: name for row, name in enumerate(figure_caption(row, 18) for row in rows) if row in panel.rows
-        } == panel.rows
-        assert (panel.columns, panel.colors) == ({0: "p"}, ("Blues", 0, 1))
-        assert panel.marks == {"square": {(n, 0) for n, one in enumerate(text["tokens"]) if one["replaced"]}}
+            row: name for row, name in enumerate(figure_caption(row, 18) for row in rows) if row in panel.columns
+        } == panel.columns
+        assert (panel.rows, panel.colors) == ({0: "p"}, ("Blues", 0, 1))
+        assert panel.marks == {"square": {(0, n) for n, one in enumerate(text["tokens"]) if one["replaced"]}}
     assert figures.colorbar(figure) == ("probability that the token was replaced", (0, 1))
     assert "square: replaced" in figures.texts(figure)
 

@@ -175,11 +175,11 @@ def test_a_run_records_its_memory_and_its_penalty(tmp_path: Path) -> None:
     result, figure = figures.pictured("inspect", "spans", run, text)
     [found] = result["texts"]
     spans, memory = figures.maps(figure)
-    assert (spans.title, memory.title, spans.columns) == ("spans", "memory", {0: "layer 0", 1: "layer 1"})
-    assert spans.values.T.tolist() == [layer["spans"] for layer in found["layers"]]
-    assert memory.values.T.tolist() == [layer["memory"]["real"] for layer in found["layers"]]
-    assert spans.rows == {n: figure_label(found["tokens"][n], 18) for n in spans.rows}
-    assert len(spans.rows) > 1
+    assert (spans.title, memory.title, spans.rows) == ("spans", "memory", {0: "layer 0", 1: "layer 1"})
+    assert spans.values.tolist() == [layer["spans"] for layer in found["layers"]]
+    assert memory.values.tolist() == [layer["memory"]["real"] for layer in found["layers"]]
+    assert memory.columns == {n: figure_label(found["tokens"][n], 18) for n in memory.columns}
+    assert len(memory.columns) > 1
     largest = max(spans.values.max(), memory.values.max())
     assert spans.colors == memory.colors == ("Blues", 0, pytest.approx(largest))
     assert figures.colorbar(figure)[0] == "tokens"

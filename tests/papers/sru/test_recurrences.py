@@ -213,8 +213,9 @@ def test_gates_are_shown_by_token_and_layer(tmp_path: Path) -> None:
     for panel, (text, gate) in zip(
         panels, ((text, gate) for text in result["texts"] for gate in ("forget", "reset")), strict=True
     ):
-        assert (panel.rows, panel.columns) == (dict(enumerate(text["tokens"])), {0: "layer 0", 1: "layer 1"})
-        assert panel.values.T.tolist() == [layer[gate] for layer in text["layers"]]
+        below = dict(enumerate(text["tokens"])) if gate == "reset" else {}
+        assert (panel.rows, panel.columns) == ({0: "layer 0", 1: "layer 1"}, below)
+        assert panel.values.tolist() == [layer[gate] for layer in text["layers"]]
         assert panel.colors == ("Blues", 0, 1)
     opened = open_trained(run, device="cpu")
     gates_view.Settings(run="", texts=("ab",)).view(opened, ViewOutput())

@@ -14,7 +14,7 @@ from mini_tf.data.batch import Rows
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.panel import Marks, Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map
-from mini_tf.inspection import TextViewSettings, View, ViewOutput, option
+from mini_tf.inspection import PICTURES, TextViewSettings, View, ViewOutput, option
 from mini_tf.inspection._checkpoints import run_and_step
 from mini_tf.inspection._texts import ModelInput, untruncated_input
 from mini_tf.nn.tokens import Tokens
@@ -47,7 +47,7 @@ class Settings(TextViewSettings):
         'minitf inspect replaced last "The file is closed."',
         'minitf inspect replaced last "The file is closed." --seed 1',
     )
-    FILES = (".png", ".svg", ".html", ".json")
+    FILES = (*PICTURES, ".html", ".json")
 
     seed: int | None = option(None, "--seed", metavar="N", shown="the text as it is", ge=0)
     """First replace tokens as in training, with this random seed."""
@@ -78,7 +78,8 @@ class Settings(TextViewSettings):
             for detected in detections
         ]
         pictures = [partial(heat_map, panel, SCALE, values=True, max_rows=len(panel.rows)) for panel in panels]
-        figure = PanelGrid(panels, SCALE, f"Replaced tokens, {run_and_step(trained.folder, self.step)}")
+        title = f"Replaced tokens, {run_and_step(trained.folder, self.step)}"
+        figure = PanelGrid([panel.transposed for panel in panels], SCALE, title, notes=notes)
         return View({"texts": records, "notes": notes}, pictures, notes, figure)
 
 
@@ -113,4 +114,4 @@ def _panel(trained: Trained, detected: DetectedText, title: str) -> Panel:
     ]
     squares = frozenset((i, 0) for i, record in enumerate(records) if record["replaced"])
     values = np.array(detected.p).reshape(-1, 1)
-    return Panel(title, rows, ["p"], values, tokens=False, marks=Marks(squares, meanings=MARKS))
+    return Panel(title, rows, ["p"], values, tokens=False, marks=Marks(squares, meanings=MARKS), sides=("token", ""))

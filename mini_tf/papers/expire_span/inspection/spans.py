@@ -14,7 +14,7 @@ import torch
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map, table
-from mini_tf.inspection import TextViewSettings, View, ViewOutput
+from mini_tf.inspection import PICTURES, TextViewSettings, View, ViewOutput
 from mini_tf.inspection._capture import observed, own_mixers
 from mini_tf.inspection._checkpoints import run_and_step
 from mini_tf.inspection._texts import ModelInput, untruncated_input
@@ -23,6 +23,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 
+SIDES = ("token", "")
 HEADERS = ["layer", "mean span", "longest", "memory, ideal", "most", "memory, real", "most", "dropped"]
 
 
@@ -69,7 +70,7 @@ class Settings(TextViewSettings):
         'minitf inspect spans last "The file is closed."',
         "minitf inspect spans last -i lines.txt -o spans.png",
     )
-    FILES = (".png", ".svg", ".html", ".json")
+    FILES = (*PICTURES, ".html", ".json")
 
     def view(self, trained: Trained, output: ViewOutput) -> View:
         """Two panels per text: spans, and memory in use, of tokens by layers. UsageFault if no tokens expire."""
@@ -79,13 +80,10 @@ class Settings(TextViewSettings):
             layers, pieces = _spans(trained, input), trained.tokenizer.pieces(input.ids)
             name, labels = f"text {n}, " if len(self.given_texts) > 1 else "", [label(piece) for piece in pieces]
             columns = [f"layer {layer.layer}" for layer in layers]
-            for title, parts in (
-                ("spans", [layer.spans for layer in layers]),
-                ("memory", [layer.real for layer in layers]),
-            ):
-                panels.append(
-                    Panel(f"{name}{title}", labels, columns, np.stack(parts, axis=1).astype(float), tokens=False)
-                )
+            of_title = {"spans": [layer.spans for layer in layers], "memory": [layer.real for layer in layers]}
+            for line, (title, parts) in enumerate(of_title.items()):
+                values = np.stack(parts, axis=1).astype(float)
+                panels.append(Panel(f"{name}{title}", labels, columns, values, tokens=False, sides=SIDES, line=line))
             rows += [_row(name, layer) for layer in layers]
             records.append(
                 {
@@ -98,7 +96,8 @@ class Settings(TextViewSettings):
             notes += [f"{name}{input.note}"] if input.note else []
         scale = Scale(high=max(float(panel.values.max()) for panel in panels), label="tokens")
         pictures = [partial(heat_map, panel, scale, values=True, max_rows=len(panel.rows)) for panel in panels]
-        figure = PanelGrid(panels, scale, f"Spans, {run_and_step(trained.folder, self.step)}")
+        title = f"Spans, {run_and_step(trained.folder, self.step)}"
+        figure = PanelGrid([panel.transposed for panel in panels], scale, title, notes=notes)
         return View({"texts": records, "notes": notes}, [*pictures, partial(table, HEADERS, rows)], notes, figure)
 
 

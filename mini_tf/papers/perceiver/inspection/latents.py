@@ -10,7 +10,7 @@ residual stream is the identity. Source: Abnar and Zuidema 2020, arXiv:2005.0092
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map, table
-from mini_tf.inspection import TextViewSettings, View, ViewOutput, option
+from mini_tf.inspection import PICTURES, TextViewSettings, View, ViewOutput, option
 from mini_tf.inspection._capture import Capture
 from mini_tf.inspection._checkpoints import run_and_step
 from mini_tf.inspection._texts import capture_heads, tokenize_texts
@@ -78,7 +78,7 @@ class Settings(TextViewSettings):
         'minitf inspect latents last "The file is closed."',
         "minitf inspect latents last -i lines.txt -o latents.png",
     )
-    FILES = (".png", ".svg", ".html", ".json")
+    FILES = (*PICTURES, ".html", ".json")
 
     top: int = option(3, "--top", metavar="N", ge=1, le=100)
     """Tokens per latent in the table."""
@@ -103,26 +103,24 @@ class Settings(TextViewSettings):
             label="attention weight, mean over heads", high=max(float(panel.values.max()) for panel in panels)
         )
         pictures = [partial(heat_map, panel, scale, max_rows=len(panel.rows)) for panel in panels]
-        figure = PanelGrid(panels, scale, f"Latents, {run_and_step(trained.folder, self.step)}", across=3)
+        # Latents as columns, since they are many; the titles of the axes say what the notes say.
+        drawn = [replace(panel.transposed if panel.sides[0] == "latent" else panel, note="") for panel in panels]
+        figure = PanelGrid(drawn, scale, f"Latents, {run_and_step(trained.folder, self.step)}", notes=notes)
         return View({"texts": records, "notes": notes}, [*pictures, partial(table, HEADERS, rows)], notes, figure)
 
 
 def _panels(name: str, found: LatentAttention, tokens: Sequence[str], outputs: Sequence[str]) -> list[Panel]:
     latents = [str(i) for i in range(len(found.encoder))]
     which = "the row is the one output" if found.outputs in UNITS else "rows are outputs at tokens"
+    reaching = f"columns tokens that reach {'it' if found.outputs in UNITS else 'them'}"
     maps = [
-        ("encoder", latents, tokens, "rows are latents, columns tokens"),
-        ("decoder", outputs, latents, f"{which}, columns latents"),
-        (
-            "rollout",
-            outputs,
-            tokens,
-            f"{which}, columns tokens that reach {'it' if found.outputs in UNITS else 'them'}",
-        ),
+        ("encoder", ("latent", "token"), (latents, tokens), "rows are latents, columns tokens"),
+        ("decoder", ("output", "latent"), (outputs, latents), f"{which}, columns latents"),
+        ("rollout", ("output", "token"), (outputs, tokens), f"{which}, {reaching}"),
     ]
     return [
-        Panel(f"{name}{one}", rows, columns, getattr(found, one), f"{one}: {note}.", False)
-        for one, rows, columns, note in maps
+        Panel(f"{name}{one}", *names, getattr(found, one), f"{one}: {note}.", tokens=False, sides=sides)
+        for one, sides, names, note in maps
     ]
 
 

@@ -14,7 +14,7 @@ import torch
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map, table
-from mini_tf.inspection import TextViewSettings, View, ViewOutput
+from mini_tf.inspection import PICTURES, TextViewSettings, View, ViewOutput
 from mini_tf.inspection._capture import observed, own_mixers
 from mini_tf.inspection._checkpoints import run_and_step
 from mini_tf.inspection._texts import ModelInput, untruncated_input
@@ -24,6 +24,7 @@ from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 
 SCALE = Scale(label="mean of the gates of a layer")
+SIDES = ("token", "")
 QUANTILES = (0.1, 0.5, 0.9)
 BINS = 10
 """Bins of the histograms of gates, from 0 to 1."""
@@ -57,7 +58,7 @@ class Settings(TextViewSettings):
         'minitf inspect gates last "The file is closed."',
         "minitf inspect gates last -i lines.txt -o gates.png",
     )
-    FILES = (".png", ".svg", ".html", ".json")
+    FILES = (*PICTURES, ".html", ".json")
 
     def view(self, trained: Trained, output: ViewOutput) -> View:
         """Two panels per text, of tokens by layers, and a table of the layers. UsageFault if no layer has gates."""
@@ -67,10 +68,11 @@ class Settings(TextViewSettings):
             input = untruncated_input(trained, text).truncate(trained.generation_context)
             layers, pieces = _gates(trained, input), trained.tokenizer.pieces(input.ids)
             name = f"text {n}, " if len(self.given_texts) > 1 else ""
-            for gate in ("forget", "reset"):
+            for line, gate in enumerate(("forget", "reset")):
                 values = np.stack([getattr(layer, gate).mean(axis=1) for layer in layers], axis=1)
                 columns = [f"layer {layer.layer}" for layer in layers]
-                panels.append(Panel(f"{name}{gate}", [label(piece) for piece in pieces], columns, values, tokens=False))
+                labels = [label(piece) for piece in pieces]
+                panels.append(Panel(f"{name}{gate}", labels, columns, values, tokens=False, sides=SIDES, line=line))
             rows += [_row(name, layer, alpha) for layer in layers]
             records.append(
                 {
@@ -89,7 +91,8 @@ class Settings(TextViewSettings):
             *(["alpha"] if alpha else []),
         ]
         pictures = [partial(heat_map, panel, SCALE, values=True, max_rows=len(panel.rows)) for panel in panels]
-        figure = PanelGrid(panels, SCALE, f"Gates, {run_and_step(trained.folder, self.step)}")
+        title = f"Gates, {run_and_step(trained.folder, self.step)}"
+        figure = PanelGrid([panel.transposed for panel in panels], SCALE, title, notes=notes)
         return View(
             {"texts": records, "alpha": alpha, "notes": notes},
             [*pictures, partial(table, headers, rows)],

@@ -1,0 +1,62 @@
+"""How pictures look: light or dark, with or without titles. It is set around the drawing, and not handed down."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+PICTURES = (".png", ".svg", ".pdf")
+"""Suffixes of picture files."""
+
+
+class Palette(NamedTuple):
+    """Colors: background, text, text of less weight, thin lines, cells without a value, and the colors of maps.
+
+    A name of maps is one of matplotlib's, a list is interpolated.
+    """
+
+    paper: str
+    ink: str
+    muted: str
+    rule: str
+    blank: str
+    sequential: str | Sequence[str]
+    diverging: str | Sequence[str]
+
+
+LIGHT = Palette("white", "black", "#555555", "#dddddd", "#e2e2e2", "Blues", "RdBu_r")
+DARK = Palette(
+    *("#15181c", "#ececec", "#b0b4b9", "#43484e", "#3b4046"),
+    ("#0c1824", "#12436f", "#2f7fc4", "#8cc4f5", "#f2f9ff"),
+    ("#8cc4f5", "#1f609e", "#1c1e21", "#a8413c", "#ffab9b"),
+)
+
+
+@dataclass(frozen=True)
+class Look:
+    """titled: with title and the notes below it."""
+
+    dark: bool = False
+    titled: bool = True
+
+    @property
+    def colors(self) -> Palette:
+        return DARK if self.dark else LIGHT
+
+
+_looks = [Look()]
+
+
+def look() -> Look:
+    """How pictures look now."""
+    return _looks[-1]
+
+
+@contextmanager
+def drawn_as(chosen: Look) -> Iterator[None]:
+    """Within this block pictures look as chosen."""
+    _looks.append(chosen)
+    try:
+        yield
+    finally:
+        _looks.pop()
