@@ -35,7 +35,7 @@ def is_equivalent(key: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], 
     if name == "scale" and {key} <= ours.keys() & theirs.keys():
         norm = theirs.get(f"{path}.qk_norm")
         return norm == "weight" or (not norm and not exact)
-    return name == "activation" and GATED.get(str(before)) == after and not exact
+    return name == "activation" and before in GATED and GATED[before] == after and not exact
 
 
 @torch.no_grad()

@@ -36,7 +36,14 @@ class Job:
     follow: Callable[[int, str], object] | None = None
     alone: frozenset[Any] = frozenset()
     deadline: float = float("inf")
+    told: bool = False
     _given_up: threading.Event = field(default_factory=threading.Event)
+
+    def tell(self, number: int, piece: str) -> None:
+        """A piece of a text is there. What has been told cannot be taken back."""
+        if piece and self.follow is not None:
+            self.told = True
+            self.follow(number, piece)
 
     def cancel(self) -> None:
         """Nobody waits for the result any more."""
@@ -107,17 +114,17 @@ class Batcher:
             return batch
 
     def _compute(self, jobs: Sequence[Job]) -> None:
-        """An error of one job is not that of the others: they are computed one by one then."""
+        """An error of one job is not that of the others: those that were told nothing yet are computed one by one."""
         try:
             results: Sequence[Any] = self._work(jobs[0].key, jobs)
         except Exception as error:
-            if len(jobs) > 1:
-                for job in jobs:
-                    self._compute([job])
+            anew = [job for job in jobs if not job.told] if len(jobs) > 1 else []
+            for job in anew:
+                self._compute([job])
+            if not (jobs := [job for job in jobs if job not in anew]):
                 return
-            refusal = to_minitf_error(error)
             if not isinstance(error, MinitfError):
                 self._report(error)
-            results = [refusal]
+            results = [to_minitf_error(error)] * len(jobs)
         for job, result in zip(jobs, results, strict=True):
             job.finish(Cancelled() if job.over else result)

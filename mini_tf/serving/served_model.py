@@ -65,8 +65,7 @@ class ServedModel:
 
         def follow(number: int, piece: str) -> bool:
             job, own = owners[number]
-            if piece and job.follow is not None:
-                job.follow(own, piece)
+            job.tell(own, piece)
             return job.over
 
         if self.is_random(options):

@@ -20,6 +20,8 @@ class Counted:
 
     def __call__(self, key: Any, jobs: Sequence[Job]) -> list[list[str]]:
         self.batches.append([item for job in jobs for item in job.items])
+        for job in jobs:
+            job.tell(0, job.items[0])
         self.begun.release()
         assert self.go_on.acquire(timeout=60)
         if "bad" in self.batches[-1]:
@@ -112,6 +114,17 @@ def test_a_fault_of_one_request_leaves_the_others_of_its_batch_alone(item: str, 
     assert results.found["c"] == ["C"]
     assert fault in str(results.found[item])
     assert len(work.bugs) == n_bugs
+
+
+def test_what_a_stream_was_told_is_not_told_twice_after_a_fault() -> None:
+    work, told = Counted(), list[str]()
+    with busy(work) as (results, submit):
+        submit(results.job("a", follow=lambda number, piece: told.append(piece)))
+        submit(results.job("bad"))
+        submit(results.job("c"))
+    assert told == ["a"]
+    assert "bad" in str(results.found["a"])
+    assert results.found["c"] == ["C"]
 
 
 def test_what_was_given_up_or_is_late_is_not_computed() -> None:

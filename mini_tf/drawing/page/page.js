@@ -21,9 +21,17 @@ function found(map) {
   return new Set([...map.rows, ...map.columns].filter(fits));
 }
 
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return contents.opens; // a % that encodes nothing
+  }
+}
+
 // The address has the place: #L2H5/q3+7/s1/b0/lines
 function readAddress() {
-  const [name, ...parts] = decodeURIComponent(location.hash.slice(1) || contents.opens).split("/");
+  const [name, ...parts] = decoded(location.hash.slice(1) || contents.opens).split("/");
   const after = (letter) => parts.find((one) => RegExp(`^${letter}\\d[\\d+]*$`).test(one))?.slice(1).split("+") || [];
   const [scene = 0, beside = -1] = [after("s")[0], after("b")[0]].map((n) => n && Math.min(n, scenes.length - 1));
   const rows = after("q").map(Number), view = parts.includes("lines") ? "lines" : "map";
