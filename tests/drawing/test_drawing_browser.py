@@ -118,6 +118,7 @@ def test_the_address_opens_the_same_place(tab: Tab) -> None:
     shown.evaluate("location.hash = '#L1H0'")
     shown.wait_for_function("document.querySelector('#open h2').textContent === 'L1H0'")
     assert tab.open(page(TOKENS), "#no-such/q999/s99/%3Cimg%3E").locator("#open h2").text_content() == "L0H0"
+    assert tab.open(page(TOKENS), "#%E0%A4%A").locator("#open h2").text_content() == "L0H0"
 
 
 def test_the_keyboard_alone_reaches_everything(tab: Tab) -> None:
