@@ -7,13 +7,13 @@ it can be searched and edited.
 import colorsys
 import io
 import warnings
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mini_tf.drawing.colormap import text_color_on
+from mini_tf.drawing.colormap import luminance, text_color_on
 from mini_tf.drawing.glyphs import FONT, Glyphs, figure_caption, font_families, glyphs_of_figure, has_glyph
 from mini_tf.drawing.look import look
 from mini_tf.drawing.panel import Scale
@@ -21,6 +21,7 @@ from mini_tf.drawing.plotting import (
     Axes,
     Figure,
     FontProperties,
+    Line2D,
     LinearSegmentedColormap,
     Normalize,
     ScalarMappable,
@@ -44,6 +45,8 @@ MAX_SIZE = 28.0
 """Maximum width and height of the maps of a figure in inches; with titles and labels the figure stays under 30."""
 _DPI, _MAX_PIXELS = 150, 4200
 """Resolution of a PNG, and its maximum width and height in pixels: larger figures have down to 140 dpi."""
+MOST_WITHIN = 5
+"""Maximum number of lines that are named within the axes."""
 _UNDRAWABLE = 0.25
 """A text with a larger share of characters that no font has is not shown below the title."""
 _STYLE: Any = {
@@ -220,10 +223,26 @@ def _colors_of(scale: Scale) -> ScalarMappable:
 
 
 def distinct_colors(count: int) -> list[tuple[float, float, float]]:
-    """`count` different colors; of more than ten, neighbors differ in hue by the golden ratio, and in lightness."""
+    """`count` different colors; of more than ten, neighbors differ in hue by the golden ratio, and in luminance."""
     if count <= 10:
         return [matplotlib.colormaps["tab10"](number)[:3] for number in range(count)]
-    return [colorsys.hls_to_rgb(number * 0.618034 % 1, (0.36, 0.5, 0.62)[number % 3], 0.7) for number in range(count)]
+    return [_color_of(number * 0.618034 % 1, (0.12, 0.22, 0.36)[number % 3]) for number in range(count)]
+
+
+def _color_of(hue: float, wanted: float) -> tuple[float, float, float]:
+    """A color of this luminance: yellow is as visible on white as blue, and blue on black as yellow."""
+    lightness = bisect_left(range(256), wanted, key=lambda n: luminance(*colorsys.hls_to_rgb(hue, n / 255, 0.7))) / 255
+    return colorsys.hls_to_rgb(hue, lightness, 0.7)
+
+
+def name_lines(axes: Axes, lines: Mapping[str, Line2D]) -> None:
+    """The legend of lines by name: within the axes, or right of them if there are many."""
+    outside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "ncols": 1 if len(lines) <= 20 else 2}
+    placed: dict[str, Any] = outside if len(lines) > MOST_WITHIN else {}
+    legend = axes.legend([*lines.values()], [""] * len(lines), frameon=False, **placed)
+    # legend() would leave out names that begin with an underscore.
+    for text, name in zip(legend.get_texts(), lines, strict=True):
+        text.set_text(truncate_to(name, 2.0))
 
 
 def add_colorbar(figure: Figure, scale: Scale, left: float, top: float, height: float) -> None:

@@ -21,9 +21,12 @@ def terminal_color(value: float, scale: Scale) -> Color:
 
 
 def text_color_on(color: RGB) -> RGB:
-    """Black or white, whichever has more contrast on a color (WCAG 2: relative luminance)."""
-    linear = [
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (byte / 255 for byte in color)
-    ]
-    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return (0, 0, 0) if (luminance + 0.05) ** 2 > 1.05 * 0.05 else (255, 255, 255)
+    """Black or white, whichever has more contrast on a color (WCAG 2)."""
+    red, green, blue = color
+    return (0, 0, 0) if (luminance(red / 255, green / 255, blue / 255) + 0.05) ** 2 > 1.05 * 0.05 else (255, 255, 255)
+
+
+def luminance(*color: float) -> float:
+    """The relative luminance of red, green and blue from 0 to 1 (WCAG 2)."""
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

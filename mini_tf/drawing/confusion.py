@@ -34,6 +34,7 @@ from mini_tf.drawing.text_layout import add_sentence, finish, new_text
 
 _SHARE = Scale(label="share of the true class")
 _MAX_NAME = 32
+_MAX_CELL = 0.8
 _MAX_NUMBERED = 40
 """Maximum number of classes for which cells of a file have counts."""
 _MAX_LISTED = 20
@@ -88,8 +89,9 @@ def _draw(counts: np.ndarray, names: Sequence[str], title: str) -> Figure:
     rows = [figure_caption(f"{figure_caption(names[i], _MAX_NAME)} ({counts[i].sum()})") for i in shown]
     columns = [figure_caption(names[i], _MAX_NAME) for i in shown]
     left, below = (0.1 + max(map(text_width, words)) for words in (rows, columns))
-    size = len(names) * cell
     left += MARGIN + LINE_HEIGHT + 0.05
+    cell = max(cell, min(_MAX_CELL, (MIN_WIDTH - left - COLORBAR_WIDTH) / len(names)))  # no empty space on the right
+    size = len(names) * cell
     width = max(left + size + COLORBAR_WIDTH, MIN_WIDTH)
     heading = Heading.of(title, "", _notes(len(names), every), width)
     top = heading.height + 0.1

@@ -43,6 +43,7 @@ with _no_process():
     from matplotlib.font_manager import findfont as findfont
     from matplotlib.font_manager import findSystemFonts, fontManager
     from matplotlib.ft2font import FT2Font as FT2Font
+    from matplotlib.lines import Line2D as Line2D
     from matplotlib.text import Text as Text
     from matplotlib.textpath import TextToPath as TextToPath
 

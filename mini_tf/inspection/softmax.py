@@ -69,16 +69,17 @@ class Settings(TextViewSettings):
         records = [{one.name: one.text, "n_tokens": len(one.ids), "n_cut": one.n_cut} for one in inputs]
         result = {"texts": records, "heads": [vars(head) for head in heads], "notes": notes}
         title = f"Softmax of the attention weights, {run_and_step(trained.folder, self.step)}"
-        shown = f"Means over {len(tokenized)} text{'s' * (len(tokenized) > 1)}."
-        figure = PanelGrid([*_panels(heads)], Scale(label="mean over rows"), title, notes=[shown, *notes])
+        text = inputs[0].text if len(tokenized) == 1 else f"Means over {len(tokenized)} texts."
+        figure = PanelGrid([*_panels(heads)], Scale(label="mean over rows"), title, text, notes)
         return View(result, [partial(table, HEADERS, [*map(_row, heads)]), partial(sentence, LEGEND)], notes, figure)
 
 
 def _panels(heads: Sequence[SoftmaxStatistics]) -> Iterator[Panel]:
     """A map of each statistic, of layers and heads; NaN where a layer has fewer heads."""
     by_index = {(head.kind, head.layer, head.head): head for head in heads}
-    layers, numbers = list(dict.fromkeys(index[:2] for index in by_index)), sorted({head.head for head in heads})
-    several = len({kind for kind, _ in layers}) > 1
+    kinds = list(dict.fromkeys(head.kind for head in heads))
+    layers = sorted({index[:2] for index in by_index}, key=lambda layer: (kinds.index(layer[0]), layer[1]))
+    several, numbers = len(kinds) > 1, sorted({head.head for head in heads})
     names = [f"{kind.partition('.')[0] if several else ''} L{layer}".strip() for kind, layer in layers]
     for statistic, title in DRAWN.items():
         rows = [[getattr(by_index.get((*layer, n)), statistic, nan) for n in numbers] for layer in layers]

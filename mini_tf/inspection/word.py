@@ -166,7 +166,10 @@ class Settings(ModelViewSettings):
         pictures = [*(partial(terminal.line, text) for text in numbered), gap, *metrics, gap, heat_map]
         figure = _figure(word, sentences, layers, layer)
         return View(
-            result, pictures, notes, replace(figure, title=f"{figure.title}, {run_and_step(trained.folder, self.step)}")
+            result,
+            pictures,
+            notes,
+            replace(figure, title=f"{figure.title}, {run_and_step(trained.folder, self.step)}", notes=notes),
         )
 
 

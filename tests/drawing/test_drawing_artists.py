@@ -14,14 +14,14 @@ from matplotlib.figure import Figure
 
 from mini_tf.drawing.calibration import draw_calibration
 from mini_tf.drawing.canvas import LINE_HEIGHT, MAX_SIZE, distinct_colors, text_width, truncate_to, wrap_caption
-from mini_tf.drawing.colormap import text_color_on
+from mini_tf.drawing.colormap import luminance, text_color_on
 from mini_tf.drawing.confusion import draw_confusion
 from mini_tf.drawing.curves.learning import draw_learning_curves
 from mini_tf.drawing.curves.loss import loss_curve, loss_curves, running_mean
 from mini_tf.drawing.curves.plot import draw_curves
 from mini_tf.drawing.files import draw
 from mini_tf.drawing.glyphs import figure_label
-from mini_tf.drawing.look import Look, drawn_as
+from mini_tf.drawing.look import DARK, LIGHT, Look, drawn_as
 from mini_tf.drawing.panel import Curves, Marks, Panel, PanelGrid, QueryWeights, Scale
 
 ROWS, COLUMNS = ["a", "b"], ["x", "y", "z"]
@@ -290,7 +290,22 @@ def test_colors_of_many_lines_do_not_repeat_and_neighbors_differ() -> None:
     for n in (1, 10, 11, 40, 300):
         colors = np.array(distinct_colors(n))
         assert len({tuple(color) for color in colors}) == n
-        assert np.abs(np.diff(colors, axis=0)).max(axis=1).min(initial=1) > 0.25
+        assert np.abs(np.diff(colors, axis=0)).max(axis=1).min(initial=1) > 0.2
+        for background in (LIGHT.paper, DARK.paper):
+            light, dark = (np.array([luminance(*color) for color in part]) for part in (colors, [to_rgb(background)]))
+            contrast = np.maximum(light + 0.05, dark + 0.05) / np.minimum(light + 0.05, dark + 0.05)
+            assert contrast.min() > 1.9, "visible on white and on black"
+
+
+@pytest.mark.parametrize("n", [2, 14])
+def test_many_runs_are_named_beside_their_curves(n: int) -> None:
+    runs = {f"_run{i}": ([(1, 4.0), (2, 3.0)], [(2, 3.5)]) for i in range(n)}
+    figure = drawn(lambda: loss_curves(runs, "nats", "svg"))
+    [axes], names = figure.axes, list(runs)
+    legend = axes.get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == names
+    figure.draw_without_rendering()
+    assert (legend.get_window_extent().x0 > axes.get_window_extent().x1) == (n > 5)
 
 
 @pytest.mark.parametrize("word", ["a", "amendments", "W" * 30])

@@ -135,12 +135,15 @@ def test_a_picture_has_a_map_of_each_statistic_with_a_row_per_layer_of_each_kind
     two, one = torch.stack([torch.full((5, 5), 0.2), torch.eye(5)]), torch.eye(5)[None]
     mask = torch.ones(1, 5, 5, dtype=torch.bool)
     captured = [
-        CapturedAttention("encoder.self", 0, two[None], 0, mask), CapturedAttention("cross", 0, one[None], 0, mask)
+        CapturedAttention("encoder.self", 0, two[None], 0, mask), CapturedAttention("cross", 0, one[None], 0, mask),
+        CapturedAttention("encoder.self", 1, two[None], 0, mask),
     ]  # fmt: skip
     panels = [*softmax._panels(softmax_statistics([Capture(captured, [], 0.0)]))]
     names = ["normalized entropy", "largest weight", "saturated rows", "gradient: sum p(1-p)"]
     assert [panel.title for panel in panels] == names
-    assert [(panel.rows, panel.columns) for panel in panels] == [(["encoder L0", "cross L0"], ["H0", "H1"])] * 4
-    expected = [[[1, 0], [0, math.nan]], [[0.2, 1], [1, math.nan]], [[0, 1], [1, math.nan]], [[0.8, 0], [0, math.nan]]]
-    for panel, values in zip(panels, expected, strict=True):
-        assert panel.values == pytest.approx(np.array(values), abs=1e-6, nan_ok=True)
+    assert [(panel.rows, panel.columns) for panel in panels] == [
+        (["encoder L0", "encoder L1", "cross L0"], ["H0", "H1"])
+    ] * 4
+    for panel, (even, single) in zip(panels, [(1, 0), (0.2, 1), (0, 1), (0.8, 0)], strict=True):
+        expected = np.array([[even, single], [even, single], [single, math.nan]])
+        assert panel.values == pytest.approx(expected, abs=1e-6, nan_ok=True)

@@ -3,9 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from mini_tf.drawing.canvas import distinct_colors, figure_bytes, write_title
-from mini_tf.drawing.glyphs import figure_caption
-from mini_tf.drawing.plotting import Figure
+from mini_tf.drawing.canvas import distinct_colors, figure_bytes, name_lines, write_title
+from mini_tf.drawing.plotting import Figure, Line2D
 
 Values = Sequence[tuple[int, Sequence[float]]]
 """The values of all runs at each number of examples, ascending."""
@@ -22,13 +21,13 @@ def draw_learning_curves(lines: Mapping[str, Values], metric: str, suffix: str) 
 
 def _draw(lines: Mapping[str, Values], metric: str) -> Figure:
     figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
+    axes, drawn = figure.subplots(), dict[str, Line2D]()
     for (name, values), color in zip(lines.items(), distinct_colors(len(lines)), strict=True):
         sizes = [n for n, _ in values]
         axes.plot(sizes, [sum(of_size) / len(of_size) for _, of_size in values], color=color, linewidth=1.6)
         dots = [(n, value) for n, of_size in values for value in of_size]
         axes.plot(*zip(*dots, strict=True), color=color, marker="o", markersize=3.5, linestyle="", alpha=0.7)
-        axes.plot([], [], color=color, linewidth=1.6, label=figure_caption(name, 40))
+        [drawn[name]] = axes.plot([], [], color=color, linewidth=1.6)
     sizes = sorted({n for values in lines.values() for n, _ in values})
     axes.set_xscale("log")
     labelled = labelled_sizes(sizes)
@@ -40,7 +39,7 @@ def _draw(lines: Mapping[str, Values], metric: str) -> Figure:
     axes.tick_params(labelsize=10)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=10)
+    name_lines(axes, drawn)
     return figure
 
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from mini_tf.drawing.canvas import distinct_colors, figure_bytes, write_title
-from mini_tf.drawing.glyphs import figure_caption
-from mini_tf.drawing.plotting import Figure
+from mini_tf.drawing.canvas import distinct_colors, figure_bytes, name_lines, write_title
+from mini_tf.drawing.plotting import Figure, Line2D
 
 Points = Sequence[tuple[float, float]]
 _TRAIN, _VAL = "#7a9cc6", "#c2410c"
@@ -53,7 +52,7 @@ def loss_curves(runs: Mapping[str, tuple[Points, Points]], unit: str, suffix: st
 
 def _draw_runs(runs: Mapping[str, tuple[Points, Points]], unit: str, x_label: str) -> Figure:
     figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
+    axes, lines = figure.subplots(), dict[str, Line2D]()
     for (name, (train, val)), color in zip(runs.items(), distinct_colors(len(runs)), strict=True):
         if train:
             steps, losses = zip(*train, strict=True)
@@ -62,13 +61,13 @@ def _draw_runs(runs: Mapping[str, tuple[Points, Points]], unit: str, x_label: st
             )
         if val:
             axes.plot(*zip(*val, strict=True), color=color, marker="o", markersize=3.5, linewidth=1.6)
-        axes.plot([], [], color=color, linewidth=1.6, label=figure_caption(name, 40))
+        [lines[name]] = axes.plot([], [], color=color, linewidth=1.6)
     write_title(figure, "loss: validation with dots, training dashed")
     axes.set_xlabel(x_label, fontsize=10)
     axes.set_ylabel(f"loss ({unit})" if unit else "loss", fontsize=10)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=10)
+    name_lines(axes, lines)
     return figure
 
 

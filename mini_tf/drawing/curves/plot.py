@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mini_tf.drawing.canvas import TITLE_SIZE, distinct_colors, figure_bytes, truncate_to, write_title
+from mini_tf.drawing.canvas import TITLE_SIZE, distinct_colors, figure_bytes, name_lines, truncate_to, write_title
 from mini_tf.drawing.glyphs import figure_caption
 from mini_tf.drawing.panel import Curves
 from mini_tf.drawing.plotting import Figure
@@ -52,16 +52,5 @@ def _draw(panels: Sequence[Curves]) -> Figure:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     if few and (len(names) > 1 or any(names)):
-        columns = 1 if len(names) <= 20 else 2
-        legend = axes.legend(
-            [drawn[name] for name in names],
-            [""] * len(names),
-            loc="upper left",
-            bbox_to_anchor=(1.01, 1.0),
-            frameon=False,
-            ncols=columns,
-        )
-        # legend() would leave out names that begin with an underscore.
-        for text, name in zip(legend.get_texts(), names, strict=True):
-            text.set_text(truncate_to(name, 2.0))
+        name_lines(axes, {name: drawn[name] for name in names})
     return figure
