@@ -277,6 +277,20 @@ def test_files_functions_and_signatures_stay_small() -> None:
     ] == []  # there a parameter is an option of the command
 
 
+def test_what_a_compiled_task_computes_of_a_named_tuple_is_a_method() -> None:
+    """torch 2.10 compiles no property of one."""
+    compiled = {"nn", "attention", "positions", "models", "objectives"}
+    classes = [
+        node for file in FILES if part_of(file) in compiled for node in ast.walk(parsed(file)) if is_named_tuple(node)
+    ]
+    assert len(classes) > 10
+    assert not [name for node in classes for name in ast.walk(node) if getattr(name, "id", "").endswith("property")]
+
+
+def is_named_tuple(node: ast.AST) -> bool:
+    return isinstance(node, ast.ClassDef) and "NamedTuple" in map(ast.unparse, node.bases)
+
+
 def test_the_way_from_recipe_to_run_is_readable_in_one_function() -> None:
     file = PACKAGE / "jobs/pretrain.py"
     assert len({(one.line, one.module.split(".")[0]) for one in imports_of(file)}) <= 15

@@ -109,6 +109,12 @@ def test_linear_cross_attention_of_packed_pairs_compiles(kind: str) -> None:
     check(TokenLoss(tiny_model(settings).train(), "loss"), batches)
 
 
+def test_a_model_that_copies_compiles_without_a_graph_break() -> None:
+    settings = settings_of("models", "encoder_decoder")(d_model=16, n_layers=1, n_heads=2, copy_attention=True)
+    batch = Batch(Tokens(random_ids()), random_ids(seed=5).flatten(), None, source_for(model := tiny_model(settings)))
+    check(TokenLoss(model.train(), "loss"), [batch])
+
+
 def test_ngrams_of_characters_compile_without_a_graph_break() -> None:
     case = tiny_objective(settings_of("objectives", "classify")(wide={"characters": (2, 3)}))  # type: ignore[call-arg]
     batch = case.objective.prepare(case.rows)

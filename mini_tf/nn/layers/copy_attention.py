@@ -47,11 +47,9 @@ class Copies(NamedTuple):
         """With `change`, a selection or reshaping of the leading axes, applied to every tensor."""
         return Copies(*map(change, self))
 
-    @property
     def log_p_gen(self) -> Tensor:
         return F.logsigmoid(self.gate)
 
-    @property
     def log_odds(self) -> Tensor:
         """(*at, M): the log of (1 - p_gen) / p_gen times the attention to all occurrences of a token, at its first one.
 
@@ -72,8 +70,8 @@ class Copies(NamedTuple):
         For a token of the source: log p_gen p_vocab + log(1 + odds / p_vocab), as exact as a sum of logarithms.
         """
         log_p = logits.to(self.log_attention.dtype).log_softmax(dim=-1)
-        ratio = self.log_odds - log_p.gather(-1, self.ids)
-        log_p = (log_p + self.log_p_gen[..., None]).scatter_add(-1, self.ids, -F.logsigmoid(-ratio))
+        ratio = self.log_odds() - log_p.gather(-1, self.ids)
+        log_p = (log_p + self.log_p_gen()[..., None]).scatter_add(-1, self.ids, -F.logsigmoid(-ratio))
         return (
             log_p
             if candidates is None

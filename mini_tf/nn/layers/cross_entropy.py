@@ -63,9 +63,9 @@ def cross_entropy(
         logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
         logits = logits if copies is None else copies.mix(logits)
         return F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
-    odds, ids = (None, None) if copies is None else (copies.log_odds, copies.ids)
+    odds, ids = (None, None) if copies is None else (copies.log_odds(), copies.ids)
     loss: Tensor = _CrossEntropy.apply(hidden, weight, bias, odds, labels, ids, smoothing, products)
-    return loss if copies is None else loss - (copies.log_p_gen * (labels != IGNORED)).sum()
+    return loss if copies is None else loss - (copies.log_p_gen() * (labels != IGNORED)).sum()
 
 
 def target_chunks(n_targets: int, vocabulary_size: int) -> list[slice]:
