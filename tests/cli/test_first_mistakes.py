@@ -268,6 +268,12 @@ def test_more_validation_than_training_data_are_warned_of() -> None:
     assert {*held_out} == {True, False}
 
 
+def test_validation_data_of_a_classifier_are_examples() -> None:
+    more = ("data.split=40%", "eval.tokens=20", "eval.every_steps=1", "train.steps=2", "tokenizer.vocab_size=300")
+    said = minitf("finetune", "sst2-nano", "reviews.csv", *QUIET, *more, "--dry-run").stderr
+    assert re.search(r"on a fixed sample of \d+ of (\d+) validation examples; at the end, on all of them", said), said
+
+
 def test_many_epochs_are_warned_of() -> None:
     for epochs, is_many in ((300, True), (20, False)):
         said = minitf("pretrain", TINY, "my.txt", *QUIET, f"train.epochs={epochs}", "--dry-run").stderr
