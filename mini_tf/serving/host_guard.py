@@ -72,13 +72,15 @@ class RequestGuard:
             except Refusal as refusal:
                 return refusal.response()
             except (UsageFault, DataFault) as fault:
-                return Refusal(400, str(fault).removeprefix("--")).response()
+                return Refusal(400, "; ".join(fault.lines).removeprefix("--")).response()
             except ClientDisconnect:
                 return Response(status_code=499)
             except Exception as error:
                 if not isinstance(error, MinitfError):
                     self.report(error)
-                return Refusal(500, str(error) if isinstance(error, MinitfError) else "a bug in minitf").response()
+                return Refusal(
+                    500, "; ".join(error.lines) if isinstance(error, MinitfError) else "a bug in minitf"
+                ).response()
 
         return answered
 

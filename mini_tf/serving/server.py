@@ -24,7 +24,7 @@ from mini_tf.serving.host_guard import HEADERS, Refusal, RequestGuard, ServerLim
 from mini_tf.serving.parameters import NAMES, check_names, generate_options, messages_of, stream_options, texts_of
 from mini_tf.serving.replies import CompletionReply, embeddings_body, error_body, reason
 from mini_tf.serving.served_model import Asked, ServedModel
-from mini_tf.system.errors import UsageFault
+from mini_tf.system.errors import MinitfError, UsageFault
 from mini_tf.trained.opening import Trained
 
 PAGE = Path(__file__).with_name("page.html")
@@ -155,7 +155,7 @@ class Routes:
         try:
             check()
         except UsageFault as fault:
-            raise Refusal(404, str(fault)) from None
+            raise Refusal(404, "; ".join(fault.lines)) from None
 
     def _submit(self, job: Job) -> None:
         job.deadline = monotonic() + self.limits.seconds
@@ -251,4 +251,4 @@ def _event(content: Mapping[str, Any]) -> str:
 def _error_of(error: Exception, limits: ServerLimits) -> dict[str, Any]:
     if isinstance(error, Cancelled):
         return error_body(504, f"not done within {limits.seconds:g} seconds", code="timeout")
-    return error_body(500, str(error))
+    return error_body(500, "; ".join(error.lines) if isinstance(error, MinitfError) else str(error))

@@ -50,9 +50,6 @@ class MinitfError(Exception):
             line = f"{self.where[0]}: {line}"
         return [f"{line}; {self.hint}" if self.hint else line]
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
-
     @classmethod
     def located(cls: type[Fault], where: str, message: str, hint: str | None = None) -> Fault:
         """An error at one location, which is prefixed to the message."""

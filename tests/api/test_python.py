@@ -147,7 +147,10 @@ def test_what_is_refused_has_the_words_of_the_command(
         with pytest.raises(mini_tf.MinitfError) as caught:
             call()
         done = minitf(*line)
-        assert (f"{caught.value}\n", caught.value.exit_code) == (done.stderr, done.exit_code)
+        assert ("".join(f"{line}\n" for line in caught.value.lines), caught.value.exit_code) == (
+            done.stderr,
+            done.exit_code,
+        )
 
 
 @pytest.mark.parametrize(
@@ -162,7 +165,7 @@ def test_what_is_refused_has_the_words_of_the_command(
 def test_an_option_that_no_command_line_can_have_is_refused(options: dict[str, Any], words: str, decoder: Path) -> None:
     with pytest.raises(UsageFault) as caught:
         mini_tf.load(decoder).generate("a", **options)
-    assert str(caught.value).startswith(words)
+    assert "\n".join(caught.value.lines).startswith(words)
 
 
 def test_a_call_trains_the_run_of_the_command(
