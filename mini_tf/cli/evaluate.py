@@ -176,10 +176,10 @@ def _set_memory(trained: "Trained", memory: int | None) -> None:
 
 
 def _table(metrics: dict[str, float | str]) -> str:
-    """One metric per line; names of classes come from data."""
+    """One metric of the model per line, without the baselines, which were said; names of classes come from data."""
     from mini_tf.drawing.labels import caption
 
-    shown = {caption(name): value for name, value in metrics.items()}
+    shown = {caption(name): value for name, value in metrics.items() if not name.startswith("baseline.")}
     width = max(14, *map(len, shown))
     return "\n".join(
         f"{name:<{width}} {value:.6g}" if isinstance(value, float) else f"{name:<{width}} {value}"

@@ -1,7 +1,7 @@
 """Common parts of figures: style, titles, sizes in inches, and deterministic file contents.
 
-Files have no dates or versions, and matplotlibrc is ignored. Text in an SVG is text, and in a PDF TrueType, so that
-it can be searched and edited.
+Files name minitf, which may then draw them again, and have no dates or versions; matplotlibrc is ignored. Text in an
+SVG is text, and in a PDF TrueType, so that it can be searched and edited.
 """
 
 import colorsys
@@ -68,16 +68,16 @@ _COLORED = {
     "rule": ("grid.color",),
 }
 """Settings of matplotlib for each color."""
-_NO_METADATA: Mapping[str, Any] = {
-    "png": {"Software": None},
-    "svg": {"Date": None, "Creator": None},
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+_METADATA: Mapping[str, Any] = {
+    "png": {"Software": "minitf"},
+    "svg": {"Date": None, "Creator": "minitf"},
+    "pdf": {"CreationDate": None, "Creator": "minitf", "Producer": None},
 }
 
 
 def figure_bytes(draw: Callable[[], Figure], suffix: str) -> bytes:
     """The figure as a file, `suffix` "png", "svg" or "pdf", as `look` says. Warns of characters that no font has."""
-    if suffix not in _NO_METADATA:
+    if suffix not in _METADATA:
         raise ValueError(f"suffix: {suffix!r} must be png, svg or pdf")
     file = io.BytesIO()
     with matplotlib.rc_context(), glyphs_of_figure() as glyphs:
@@ -88,7 +88,7 @@ def figure_bytes(draw: Callable[[], Figure], suffix: str) -> bytes:
         for text in figure.findobj(Text) if len(glyphs.families) > 1 else ():
             text.set_fontfamily(glyphs.families)
         dpi = min(_DPI, _MAX_PIXELS / max(figure.get_size_inches()))
-        figure.savefig(file, format=suffix, dpi=dpi, metadata=_NO_METADATA[suffix])
+        figure.savefig(file, format=suffix, dpi=dpi, metadata=_METADATA[suffix])
     _warn_of_missing(glyphs)
     return file.getvalue()
 

@@ -57,7 +57,7 @@ class DecoderGenerator:
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
         encoded = [self.encode(text) for text in prompts]
         notes = [
-            self.unread.add(self.texts_of(text), prompt.length, prompt.cut, place)
+            self.unread.add(self.texts_of(text), prompt.length, prompt.cut, place, prompt.continues)
             for text, prompt, place in zip(prompts, encoded, places or [""] * len(encoded), strict=True)
         ]
         self.options.on_unread(self.unread)

@@ -68,6 +68,9 @@ def test_evaluate_prints_them_beside_the_model_from_the_cache(run: Path, monkeyp
     )
     assert further.startswith("further baselines: TF-IDF of words")
     assert "the most frequent class, accuracy 0." in further
+    table = minitf("evaluate", run).stdout
+    assert table.startswith("loss ")
+    assert "baseline" not in table
 
 
 def test_other_data_and_the_training_split(run: Path, tmp_path: Path) -> None:

@@ -65,6 +65,8 @@ def test_pictures_are_written_and_a_few_classes_are_shown_without_a_file(classif
     assert "run run, step 30, val</text>" in svg.read_text()
     assert png.read_bytes().startswith(b"\x89PNG")
     assert svg.read_text().startswith("<?xml")
+    assert minitf("evaluate", classifier, "--confusion", png).exit_code == 0  # minitf has drawn it
+    png.write_bytes(b"of another tool")
     refused(minitf("evaluate", classifier, "--confusion", png), f"--confusion {png}: exists", exit_code=2)
     assert minitf("evaluate", classifier, "--confusion", png, "--force").exit_code == 0
     refused(

@@ -396,16 +396,22 @@ def test_all_steps_show_how_heads_form(run: Path) -> None:
     assert inspect(run, TEXT, "--step", "2").exit_code == 5
 
 
-def test_files_are_written_whole_and_an_existing_one_only_by_force(run: Path, tmp_path: Path) -> None:
-    names = [tmp_path / f"maps.{suffix}" for suffix in ("png", "svg", "html", "json", "safetensors")]
+def test_files_are_written_whole_and_only_pictures_of_minitf_again_without_force(run: Path, tmp_path: Path) -> None:
+    names = [tmp_path / f"maps.{suffix}" for suffix in ("png", "svg", "pdf", "html", "json", "safetensors")]
     asked = [part for name in names for part in ("-o", name)]
     done = inspect(run, TEXT, *asked, "--layer", "1", "--head", "0")
     assert done.exit_code == 0, done.stderr
     before = [name.read_bytes() for name in names]
-    refused = inspect(run, TEXT, "-o", names[1])
-    assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "--force" in refused.stderr
+    for name in names[4:]:
+        refused = inspect(run, TEXT, "-o", name)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert f"{name.name}: exists; --force overwrites it" in refused.stderr
     assert [name.read_bytes() for name in names] == before
+    for name in names[:4]:
+        assert inspect(run, TEXT, "-o", name).exit_code == 0
+        assert name.read_bytes() != before[names.index(name)]  # of both layers
+        name.write_bytes(b"of another tool")
+        assert inspect(run, TEXT, "-o", name).exit_code == 2
     assert inspect(run, TEXT, *asked, "--layer", "1", "--head", "0", "--force").exit_code == 0
     assert [name.read_bytes() for name in names] == before
     assert inspect(run, TEXT, *asked, "--force").exit_code == 0

@@ -46,6 +46,22 @@ def test_characters_without_a_token_are_named_in_one_note_for_all_prompts(by_cha
     assert notes == [*([f"the tokenizer has no token for {named}; {THERE}"] for named in alone), None]
 
 
+def test_a_space_at_the_end_of_a_prompt_is_warned_of_where_words_begin_with_it(
+    by_char: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    kind = ("train.steps=1", "tokenizer={kind: bpe, vocab_size: 300}")
+    by_bpe = trained(tmp_path_factory.mktemp("runs") / "bpe", *kind)
+    few, note = ("--max-new-tokens", "2"), "in a space, but the tokenizer has it with the next word: leave it out"
+    for prompt in ("Once ", "Once upon  "):
+        assert minitf("generate", by_bpe, prompt, *few).stderr == f"the prompt ends {note}\n"
+    assert minitf("generate", by_bpe, "Once", *few).stderr == ""
+    assert minitf("generate", by_char, "Once ", *few).stderr == ""
+    done = minitf("generate", by_bpe, *few, "--json", stdin="Once \nOnce\nOnce upon \n")
+    assert done.stderr == f"2 prompts end {note}\n"
+    notes = [json.loads(line)["result"].get("notes") for line in done.stdout.splitlines()]
+    assert notes == [[f"the prompt ends {note}"], None, [f"the prompt ends {note}"]]
+
+
 def test_many_unknown_characters_are_counted(by_char: Path) -> None:
     done = minitf("generate", by_char, "éüöäßéñ", "--max-new-tokens", "2")
     assert done.stderr == f"the tokenizer has no token for 'é', 'ü', 'ö', 'ä', 'ß' and 1 other (7 in all); {THERE}\n"

@@ -34,7 +34,8 @@ NO_TITLE = Annotated[
         "--no-title", help="A picture without title and notes, for a text with captions.", rich_help_panel=INPUT_OUTPUT
     ),
 ]
-FORCE = Annotated[bool, typer.Option("--force", help="Overwrite an existing FILE.", rich_help_panel=INPUT_OUTPUT)]
+_FORCE_HELP = "Overwrite an existing FILE; a picture that minitf drew is overwritten without it."
+FORCE = Annotated[bool, typer.Option("--force", help=_FORCE_HELP, rich_help_panel=INPUT_OUTPUT)]
 
 
 def draws(body: Callable[..., int | None]) -> Callable[..., int | None]:
@@ -106,14 +107,36 @@ def _mode(file: Path, option: str) -> int | None:
 
 
 def _check_old(file: Path, mode: int, force: bool, option: str) -> None:
-    """UsageFault unless the existing file is a regular, writable file and --force is given. Links are refused."""
+    """UsageFault unless the existing file is a regular, writable one, and --force is given or minitf has drawn it.
+
+    Links are refused.
+    """
     if not stat.S_ISREG(mode):
         what = "a link" if stat.S_ISLNK(mode) else file_type(mode)
         raise UsageFault(f"{option} {file}: is {what}, not a regular file", hint="give another name")
-    if not force:
+    if not force and not _is_drawn_here(file):
         raise UsageFault(f"{option} {file}: exists", hint="--force overwrites it")
     if not mode & stat.S_IWUSR:
         raise UsageFault(f"{option} {file}: is read-only", hint="give another name")
+
+
+_DRAWN = (
+    *(b"Software\0minitf", b"<dc:title>minitf</dc:title>", b"/Creator (minitf)"),
+    b'<meta name="generator" content="minitf">',
+)
+"""What pictures (png, svg, pdf) and pages of minitf have near their beginning or their end."""
+
+
+def _is_drawn_here(file: Path) -> bool:
+    """Whether minitf has drawn a picture, which can then be drawn again."""
+    try:
+        with file.open("rb") as content:
+            ends = content.read(4096)
+            content.seek(-min(4096, content.seek(0, os.SEEK_END)), os.SEEK_END)
+            ends += content.read()
+    except OSError:
+        return False
+    return any(mark in ends for mark in _DRAWN)
 
 
 def write(file: Path, data: bytes) -> None:

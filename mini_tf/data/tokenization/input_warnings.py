@@ -1,4 +1,4 @@
-"""Warnings about input texts: truncation to the context, unknown characters, and [MASK] that is no mask.
+"""Warnings about input texts: truncation to the context, unknown characters, a last space, [MASK] that is no mask.
 
 Counted over all texts, so that each warning is printed once.
 """
@@ -24,24 +24,28 @@ class InputWarnings:
 
     def __init__(self, tokenizer: Tokenizer, context: int, unit: str = "prompt", cut: str = "first") -> None:
         self._tokenizer, self._context, self._unit, self._cut = tokenizer, context, unit, cut
-        self._n = self._n_cut = self._n_plain = self._n_grown = 0
+        self._n = self._n_cut = self._n_plain = self._n_grown = self._n_space = 0
         self._one = ""
         self._unknown: Counter[str] = Counter()
 
-    def add(self, parts: Iterable[str], length: int = 0, n_cut: int = 0, where: str = "") -> list[str]:
+    def add(
+        self, parts: Iterable[str], length: int = 0, n_cut: int = 0, where: str = "", continues: bool = False
+    ) -> list[str]:
         """Count a text of `length` tokens, of which `n_cut` are truncated; the warnings about this text.
 
-        parts: the texts as encoded. where: "stdin:3".
+        parts: the texts as encoded. where: "stdin:3". continues: the model continues the last of them.
         """
         parts = [*parts]
         unknown = sum(map(self._tokenizer.count_lost_text, parts), Counter[str]())
         has_plain_mask = not self._tokenizer.reads_masks and any(MASK in part for part in parts)
-        self._n_plain += has_plain_mask
+        ends_in_space = continues and parts[-1].endswith(" ") and self._tokenizer.has_space_prefixed_tokens
+        self._n_plain, self._n_space = self._n_plain + has_plain_mask, self._n_space + ends_in_space
         self._n, self._unknown = self._n + 1, self._unknown + unknown
         warning = f"the {self._unit} has {length} tokens; the {self._cut} {n_cut} are truncated" if n_cut else ""
         if warning:
             self._n_cut, self._one = self._n_cut + 1, f"{where}: {warning}" if where else warning
-        return [*filter(None, [warning]), *self._unknown_warning(unknown), *_mask_warning(has_plain_mask)]
+        others = [*self._unknown_warning(unknown), *self._space_warning(ends_in_space), *_mask_warning(has_plain_mask)]
+        return [*filter(None, [warning]), *others]
 
     def add_grown(self, n: int) -> list[str]:
         """Count `n` generated texts that outgrew the context; the warning about them."""
@@ -50,13 +54,12 @@ class InputWarnings:
 
     def join(self, group: ProcessGroup) -> None:
         """Count the texts of all processes; all of them call it."""
-        counts = group.all_gather([self._n, self._n_cut, self._n_plain, self._n_grown, self._one, self._unknown])
-        self._n = self._n_cut = self._n_plain = self._n_grown = 0
-        self._one, self._unknown = "", Counter()
-        for n, n_cut, n_plain, n_grown, one, unknown in counts:
-            self._n, self._n_cut, self._one = self._n + n, self._n_cut + n_cut, self._one or one
-            self._n_plain, self._n_grown = self._n_plain + n_plain, self._n_grown + n_grown
-            self._unknown.update(unknown)
+        numbers = [self._n, self._n_cut, self._n_plain, self._n_grown, self._n_space]
+        of_all = group.all_gather((numbers, self._one, self._unknown))
+        totals = map(sum, zip(*(numbers for numbers, _, _ in of_all), strict=True))
+        self._n, self._n_cut, self._n_plain, self._n_grown, self._n_space = totals
+        self._one = next((one for _, one, _ in of_all if one), "")
+        self._unknown = sum((unknown for _, _, unknown in of_all), Counter[str]())
 
     def notes(self) -> list[str]:
         """The warnings about all texts."""
@@ -69,6 +72,7 @@ class InputWarnings:
         return [
             *cut,
             *self._unknown_warning(self._unknown),
+            *self._space_warning(self._n_space),
             *_mask_warning(bool(self._n_plain)),
             *self._grown_warning(self._n_grown),
         ]
@@ -77,6 +81,10 @@ class InputWarnings:
         subject = "a text grew" if n == 1 else f"{n:,} texts grew"
         end = f"the context of {self._context} tokens; from there on the model saw only the last half of it"
         return [f"{subject} longer than {end}"] if n else []
+
+    def _space_warning(self, n: int) -> list[str]:
+        subject = f"the {self._unit} ends" if n == 1 else f"{n:,} {self._unit}s end"
+        return [f"{subject} in a space, but the tokenizer has it with the next word: leave it out"] if n else []
 
     def _unknown_warning(self, unknown: Counter[str]) -> list[str]:
         if not unknown:
