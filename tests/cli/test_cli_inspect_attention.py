@@ -193,10 +193,10 @@ def test_texts_come_from_arguments_a_file_or_stdin(run: Path, tmp_path: Path) ->
     assert inspect(tmp_path, TEXT).exit_code == 5
 
 
-def test_a_terminal_without_a_text_is_told_how_to_give_one() -> None:
+def test_a_terminal_without_a_text_is_told_how_to_give_one(run: Path) -> None:
     ours, theirs = pty.openpty()
     pipe = subprocess.PIPE
-    command = Command(["inspect-attention", "last"], os.environ, stdin=theirs, stdout=pipe, stderr=pipe)
+    command = Command(["inspect-attention", str(run)], os.environ, stdin=theirs, stdout=pipe, stderr=pipe)
     said = outcome(command)
     os.close(ours)
     os.close(theirs)

@@ -202,15 +202,17 @@ def command(body: Callable[..., int | None], options: Iterable[inspect.Parameter
 @contextmanager
 def _warnings_on(console: Console) -> Iterator[None]:
     """Within it a ResultWarning is a line of the console, the same one once."""
+    said = set[str]()
     with warnings.catch_warnings():
-        warnings.simplefilter("default", ResultWarning)
+        warnings.simplefilter("always", ResultWarning)  # "default" forgets what it showed when a module adds a filter
         printing = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *more: Any, **named: Any) -> None:
-            if issubclass(category, ResultWarning):
-                console.warn(str(message))
-            else:
+            if not issubclass(category, ResultWarning):
                 printing(message, category, *more, **named)
+            elif str(message) not in said:
+                said.add(str(message))
+                console.warn(str(message))
 
         warnings.showwarning = show
         yield
