@@ -30,6 +30,7 @@ EXTRAS = {
     "tensorboard": ("jobs/test_tensorboard.py",),
     "hf": ("hf/test_hub_datasets.py",),
     "sentencepiece": ("data/test_data_sentencepiece.py",),
+    "serve": ("serving/test_batcher.py",),
     "scores": ("scores/test_scores.py", "scores/test_scores_classes.py", "scores/test_scores_entities.py"),
 }
 """Optional dependencies of users, and what depends on each."""

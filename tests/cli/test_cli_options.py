@@ -26,6 +26,7 @@ def promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in files.items():
         (tmp_path / f"{name}.yaml").write_text(text)
     monkeypatch.setattr(reading, "presets", lambda: {name: tmp_path / f"{name}.yaml" for name in files})
+    monkeypatch.setattr(reading, "is_shipped", lambda path: path.parent == tmp_path)
     return tmp_path
 
 

@@ -317,17 +317,16 @@ runpy.run_module("mini_tf", run_name="__main__", alter_sys=True)
         pytest.param("typer", "--help", id="P1-importing-typer"),
         pytest.param("exit", "--help", id="P1-exit"),
         pytest.param("exit", "pretrain no-such-recipe --json", id="P1-exit-of-a-refusal"),
-        pytest.param("mini_tf.trained.opening", "evaluate x", id="P1-a-command's-first-import"),
-        pytest.param("numpy._core._multiarray_umath", "evaluate x", id="P1-importing-numpy"),
-        pytest.param("torch._C", "evaluate x", id="P1-importing-torch"),
+        pytest.param("mini_tf.trained.opening", "evaluate RUN", id="P1-a-command's-first-import"),
+        pytest.param("numpy._core._multiarray_umath", "evaluate RUN", id="P1-importing-numpy"),
+        pytest.param("torch._C", "evaluate RUN", id="P1-importing-torch"),
     ],
 )
 def test_an_interrupt_while_python_imports_or_ends_is_a_silent_death(
-    moment: str, arguments: str, tmp_path: Path
+    moment: str, arguments: str, tmp_path: Path, classifier: Path
 ) -> None:
-    done = own_process(
-        f"exec {shlex.quote(sys.executable)} -c {shlex.quote(AT_AN_IMPORT)} {moment} {arguments}", tmp_path
-    )
+    given = f"{moment} {arguments.replace('RUN', shlex.quote(str(classifier)))}"
+    done = own_process(f"exec {shlex.quote(sys.executable)} -c {shlex.quote(AT_AN_IMPORT)} {given}", tmp_path)
     assert done.returncode in (130, -signal.SIGINT), done.stderr
     assert done.stderr.count("\n") <= 1
     assert not ANY_TRACE.search(done.stderr)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -204,5 +205,5 @@ def test_other_files_are_refused(lines: list[str], told: str) -> None:
         ),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(arguments: list[str], told: str) -> None:
-    refused(minitf("inspect", "word", "run", *arguments), told, exit_code=2)
+def test_options_that_contradict_each_other_are_refused(arguments: list[str], told: str, classifier: Path) -> None:
+    refused(minitf("inspect", "word", classifier, *arguments), told, exit_code=2)

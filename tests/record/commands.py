@@ -106,6 +106,11 @@ COMMANDS = {
         "import nothing -d back",
     ),
     # evaluate
+    "chat": command("chat chats --greedy --max-new-tokens 4", stdin="two birds\n/quit\n"),
+    "serve": command("serve text --port 99999", "serve none"),
+    "film": command('inspect film text "two birds" --json'),
+    "report": command("runs report text -o report.html", "runs report none -o other.html"),
+    "runs rm": command("runs rm none", "runs rm"),
     "evaluate": command("evaluate text", "evaluate text --split train"),
     "evaluate file": command("evaluate text --data other.txt --step last --json"),
     "evaluate average": command("evaluate text --average 2", "evaluate text --step 40"),
