@@ -33,6 +33,7 @@ def test_the_notebook_is_made_of_the_page() -> None:
     assert NOTEBOOK.read_text() == text(), "remake it: python -m tests.notebook"
 
 
+@pytest.mark.slow
 def test_every_cell_of_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(ROOT / "data", tmp_path / "data")
     pages.prepare(tmp_path)

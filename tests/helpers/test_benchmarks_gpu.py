@@ -209,6 +209,7 @@ def test_the_tables_say_what_failed_and_what_was_not_measured() -> None:
         assert said in stream.getvalue()
 
 
+@pytest.mark.slow
 def test_the_command_writes_every_result_and_repeats_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +253,7 @@ def test_without_a_gpu_the_command_says_so_and_writes_nothing(
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.slow
 def test_the_time_to_a_loss_is_of_a_whole_process_and_a_fault_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

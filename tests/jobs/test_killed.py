@@ -343,6 +343,7 @@ def test_a_run_that_dies_after_a_step_and_again_ends_with_the_same_bytes(name: s
     assert ("val.bleu" in metrics) == (name == "P5-encoder_decoder")
 
 
+@pytest.mark.slow
 def test_translations_on_the_way_leave_no_trace_in_what_is_learnt(tmp_path: Path) -> None:
     """Nor do beams and samples: only the figures that they give stand in metrics.jsonl besides."""
     recipe, learnt = RECIPES["P5-encoder_decoder"], []

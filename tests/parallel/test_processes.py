@@ -78,6 +78,7 @@ def test_every_run_of_the_record_ends_with_the_same_bytes_on_two_processes(alone
         assert json.loads(file.read_text())["state"] == "done"
 
 
+@pytest.mark.slow
 def test_four_processes_sum_as_one_with_every_reduction(alone: Path) -> None:
     """`tree` to the bit. The other sums differ in their last bits."""
     names = {"sum": ["stream"], "overlap": ["pairs"]}

@@ -86,7 +86,7 @@ def test_auto_trains_without_a_compiler_that_fails_and_records_it(refusing: Path
     assert not (tmp_path / "cache" / "tuning").exists(), "a mended compiler is tried again"
 
 
-@pytest.mark.parametrize("fault", ["not a compiler", "cache"])
+@pytest.mark.parametrize("fault", [pytest.param("not a compiler", marks=pytest.mark.slow), "cache"])
 def test_compilation_that_is_demanded_and_fails_is_refused_in_one_line(fault: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     variables = (
