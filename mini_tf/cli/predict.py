@@ -115,10 +115,15 @@ def _batch_size(texts: Sequence[str] | None, file: Path | None, requested: int |
 
 def _examples(console: Console, reader: "Reader", texts: Sequence[str] | None, file: Path | None) -> "Iterator[Any]":
     """Examples from arguments, rows of a table or lines that are not empty; DataFault at the first invalid one."""
+    from mini_tf.data.formats.tables import chosen_columns
     from mini_tf.recipe.data import FORMATS
 
     if file is not None and file.suffix.lower() in FORMATS:
-        yield from reader.read(reader.dataset.find(str(file), "--input"))
+        files = reader.dataset.find(str(file), "--input")
+        for data_file in files:
+            if chosen := chosen_columns(data_file, reader.columns, reader.names):
+                console.say(f"{chosen}; --fields selects others")
+        yield from reader.read(files)
         return
     if texts:
         yield from (reader.line(text, f"argument {number}") for number, text in enumerate(texts, 1))

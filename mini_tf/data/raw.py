@@ -13,7 +13,7 @@ from mini_tf.data import split
 from mini_tf.data.datasets import Dataset
 from mini_tf.data.examples import Labels
 from mini_tf.data.formats.data_files import DataFile, MissingFile
-from mini_tf.data.formats.tables import column_names, is_json, read_columns
+from mini_tf.data.formats.tables import chosen_columns, column_names, is_json, read_columns
 from mini_tf.data.formats.text_lines import count_bad_bytes
 from mini_tf.data.split import DataSplit, Examples, Part, limit_training
 from mini_tf.data.store import Tokenizers
@@ -124,15 +124,9 @@ class Files:
         """
         reader = self.dataset.reader(self.data, self.corpus, labels=self.labels)
         for source in self.sources:
-            columns = read_columns(source, reader.columns)
-            found = [
-                f"{role} = {short(name)!r}"
-                for role, name in zip(reader.roles, columns, strict=False)
-                if name != reader.names[role]
-            ]
-            if found:
-                yield f"{source.name}: columns read: {', '.join(found)}; data.fields selects others"
-            read = {*columns, *reader.names.values()}
+            if chosen := chosen_columns(source, reader.columns, reader.names):
+                yield f"{chosen}; data.fields selects others"
+            read = {*read_columns(source, reader.columns), *reader.names.values()}
             for name in column_names(source, reader.columns) if self.dataset.FURTHER_TEXTS else ():
                 if name not in read and name.strip().lower() in self.dataset.FURTHER_TEXTS:
                     yield f"{source.name}: the column {short(name)!r} is not read, though it may be a part of the input"

@@ -5,7 +5,7 @@ Invalid rows raise DataFault with `file:line`; nothing is repaired.
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -42,11 +42,29 @@ def try_rows(data_file: DataFile, columns: Columns) -> Iterator[Row | DataFault]
 
 
 def read_columns(data_file: DataFile, columns: Columns) -> list[str]:
-    """The file's own names of the selected columns, from its first row; empty if it has no column names."""
+    """The file's own names of the selected columns, from its first row; numbers without a header.
+
+    Empty if there is no choice.
+    """
+    if data_file.format in ("csv", "tsv"):
+        rows = _cells(data_file, columns)
+        cells: list[str] = next(filter(None, rows), [])
+        if len(cells) < 2:
+            return []
+        selected = select_columns(cells, columns, f"{data_file.name}:{rows.line_num}", data_file.key)
+        return [cells[n] if selected.has_header else str(n) for n in selected.indices]
     first = column_names(data_file, columns)
-    if first and data_file.format in ("csv", "tsv"):
-        return [first[n] for n in select_columns(first, columns, data_file.name, data_file.key).indices]
     return _column_names(columns, first, data_file.name, data_file.key) if first else []
+
+
+def chosen_columns(data_file: DataFile, columns: Columns, names: Mapping[str, str]) -> str | None:
+    """A line on the columns that are read although they have other names, or none; None if all have theirs.
+
+    names: of the columns by role, in their order.
+    """
+    read = zip(names.items(), read_columns(data_file, columns), strict=False)
+    chosen = [f"{role} = {strict_json.short(name)!r}" for (role, given), name in read if name != given]
+    return f"{data_file.name}: columns read: {', '.join(chosen)}" if chosen else None
 
 
 def column_names(data_file: DataFile, columns: Columns) -> Sequence[str]:
