@@ -411,7 +411,9 @@ def train_and_die(prepare: Callable[[], object], arguments: tuple[str | Path, ..
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == DEAD
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow) if case == "instruct-lora-muon" else case for case in CASES]
+)
 def test_a_run_that_dies_after_every_step_and_is_extended_ends_with_the_same_bytes(
     case: str, begun: Path, tmp_path: Path
 ) -> None:

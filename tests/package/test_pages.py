@@ -83,7 +83,13 @@ def ran(page: str, factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return printed.parent, printed.read_text()
 
 
-@pytest.mark.parametrize("page", pages.PAGES)
+LONG = [f"mini_tf/papers/{paper}/README.md" for paper in ("performer", "key_value_memories")]
+"""Pages whose commands take long; what they call has tests of its own."""
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.slow) if page in LONG else page for page in pages.PAGES]
+)
 def test_every_command_of_a_page_runs(page: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder, _ = ran(page, tmp_path_factory)
     assert [path for path in folder.glob("*.png") if not path.read_bytes().startswith(b"\x89PNG")] == []

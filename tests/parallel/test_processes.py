@@ -219,6 +219,7 @@ def listening(processes: list[int]) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_doctor_kills_a_process_and_compares_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "subprocess", launched_by_forks())
     monkeypatch.setattr(killed_runs, "PROCESSES_KILLED", 1)
