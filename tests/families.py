@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import pytest
 import tokenizers
 import torch
 from tokenizers import models, pre_tokenizers
@@ -25,10 +26,10 @@ NAMES = ("<pad>", "<s>", "</s>", "<unk>", "[MASK]")
 
 @functools.cache
 def transformers() -> Any:
-    """transformers, without its progress bars."""
+    """transformers, without its progress bars; where it is missing, the test is skipped."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import transformers as module
+        module: Any = pytest.importorskip("transformers")
     module.utils.logging.disable_progress_bar()
     return module
 

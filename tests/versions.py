@@ -30,7 +30,7 @@ EXTRAS = {
     "tensorboard": ("jobs/test_tensorboard.py",),
     "hf": ("hf/test_hub_datasets.py",),
     "sentencepiece": ("data/test_data_sentencepiece.py",),
-    "serve": ("serving/test_batcher.py",),
+    "serve": ("serving/test_server.py",),
     "scores": ("scores/test_scores.py", "scores/test_scores_classes.py", "scores/test_scores_entities.py"),
 }
 """Optional dependencies of users, and what depends on each."""
@@ -39,7 +39,7 @@ TORCH = (
     "nn/test_nn_cross_entropy.py", "training/test_captured_steps.py", "generation/test_generation_token_graphs.py",
 )  # fmt: skip
 """What depends on torch: its compiler, its kernels, its optimizers, and gradients of our own functions."""
-RUNNERS = ("pytest", "pytest-xdist", "hypothesis", "beartype")
+RUNNERS = ("pytest", "pytest-xdist", "hypothesis", "beartype", "httpx", "openai")
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 IMPORTS = (
     "import pkgutil, mini_tf; [__import__(m.name) for m in pkgutil.walk_packages(mini_tf.__path__, 'mini_tf.') if"

@@ -254,8 +254,8 @@ def test_without_network_or_package_one_line_says_so(monkeypatch: pytest.MonkeyP
         find_files("hf:someone/text")
     assert "copy the folder" in str(offline.value.hint)
     refused(minitf("data", "stats", "data.train=hf:someone/text"), "hf:someone/text is not available", exit_code=9)
-    monkeypatch.setattr(datasets, "__version__", "3.6.0")
-    with pytest.raises(Unavailable, match="needs datasets 4 or later, which runs no scripts"):
+    monkeypatch.setattr(datasets, "__version__", "4.7.1")
+    with pytest.raises(Unavailable, match=r"needs datasets 4\.8 or later, which runs no scripts"):
         find_files("hf:someone/text")
     monkeypatch.setitem(sys.modules, "datasets", None)
     refused(minitf("data", "stats", "data.train=hf:someone/text"), "pip install 'minitf[hf]'", exit_code=9)

@@ -24,8 +24,8 @@ from mini_tf.system.safe_files import temporary_path
 
 BUILDERS = ("json", "csv", "parquet", "arrow", "text")
 """The forms of files that are read, by the package's name of their reader."""
-OLDEST = 4
-"""The first major version of datasets that runs no scripts."""
+OLDEST = (4, 8)
+"""The first version of datasets that runs no scripts and reads columns of unknown types as they are written."""
 _NAME = re.compile(r"(?P<path>\w[\w.-]{0,95}/\w[\w.-]{0,95})(/(?P<config>\w[\w.-]*))?", re.ASCII)
 
 
@@ -127,9 +127,9 @@ def _builder(dataset: HubDataset, key: str) -> Any:
     except ImportError:
         fault = f"{key}: {dataset.name} needs the package datasets"
         raise Unavailable(fault, hint="pip install 'minitf[hf]'") from None
-    if int(datasets.__version__.split(".")[0]) < OLDEST:
-        hint = "pip install -U datasets"
-        raise Unavailable(f"{key}: {dataset.name} needs datasets {OLDEST} or later, which runs no scripts", hint=hint)
+    if tuple(map(int, datasets.__version__.split(".")[:2])) < OLDEST:
+        fault = f"{key}: {dataset.name} needs datasets {'.'.join(map(str, OLDEST))} or later, which runs no scripts"
+        raise Unavailable(fault, hint="pip install -U datasets")
     builder = datasets.load_dataset_builder(dataset.path, dataset.config)
     if (form := _form(builder)) not in BUILDERS:
         raise DataFault(f"{key}: {dataset.name} has files of the form {form}; {', '.join(BUILDERS)} are read")
