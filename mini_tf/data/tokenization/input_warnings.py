@@ -59,7 +59,7 @@ class InputWarnings:
         totals = map(sum, zip(*(numbers for numbers, _, _ in of_all), strict=True))
         self._n, self._n_cut, self._n_plain, self._n_grown, self._n_space = totals
         self._one = next((one for _, one, _ in of_all if one), "")
-        self._unknown = sum((unknown for _, _, unknown in of_all), Counter[str]())
+        self._unknown = sum((Counter(unknown) for _, _, unknown in of_all), Counter[str]())
 
     def notes(self) -> list[str]:
         """The warnings about all texts."""
