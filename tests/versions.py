@@ -1,7 +1,7 @@
 """Tries the versions that pyproject.toml promises, each in an environment of its own: `python -m tests.versions`.
 
-A trial installs minitf with one thing changed (a minor version of torch, another Python, or the lower bound of every
-dependency, also of the optional ones), imports every module, and runs the test files that depend on that most;
+A trial installs minitf and its optional dependencies with one thing changed (a minor version of torch, another Python,
+or the lower bound of every dependency), imports every module, and runs the test files that depend on that most;
 `--tests` names others. A result is written as soon as it is there, and the same command goes on after it. An
 environment has up to 6 GB, and is removed when its trial has ended.
 """
@@ -52,16 +52,12 @@ LONGEST = 3600.0
 
 
 class Trial(NamedTuple):
-    """python: None if there is none here. constraints: versions that pip is held to. extras: optional dependencies.
-
-    tests: files, below tests/.
-    """
+    """python: None if there is none here. constraints: versions that pip is held to. tests: files below tests/."""
 
     name: str
     python: str | None
     constraints: tuple[str, ...]
     tests: tuple[str, ...]
-    extras: tuple[str, ...] = ()
 
 
 def trials(python: str) -> Iterator[Trial]:
@@ -69,14 +65,13 @@ def trials(python: str) -> Iterator[Trial]:
     dependencies = listed("dependencies")
     [torch] = [line for line in dependencies if line.startswith("torch>=")]
     first, end = map(int, re.findall(r"\.(\d+)", torch))
+    libraries = (*LIBRARIES, *(file for files in EXTRAS.values() for file in files))
     for minor in range(first, end):
         yield Trial(f"torch-2.{minor}", python, (f"torch==2.{minor}.*",), TORCH)
     for version in PYTHONS:
-        yield Trial(f"python-{version}", found(version), (), LIBRARIES)
+        yield Trial(f"python-{version}", found(version), (), libraries)
     bounds = {*dependencies, *(line for extra in EXTRAS for line in listed(extra))} - {torch}
-    lowest = tuple(line.replace(">=", "==") for line in sorted(bounds))
-    tests = (*LIBRARIES, *(file for files in EXTRAS.values() for file in files))
-    yield Trial("lowest", python, lowest, tests, tuple(EXTRAS))
+    yield Trial("lowest", python, tuple(line.replace(">=", "==") for line in sorted(bounds)), libraries)
 
 
 def listed(key: str) -> list[str]:
@@ -109,11 +104,10 @@ def run(trial: Trial) -> dict[str, object]:
     constraints.write_text("\n".join(trial.constraints) + "\n")
     python = str(folder / "bin" / "python")
     pip = [python, "-m", "pip", "install", "-q", "--no-compile", "-c", str(constraints)]
-    extras = f"[{','.join(trial.extras)}]" if trial.extras else ""
     pytest = [python, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *WARNINGS[2:]]
     steps = {
         "venv": [str(trial.python), "-m", "venv", str(folder)],
-        "install": [*pip, "-e", f"{ROOT}{extras}", *RUNNERS],
+        "install": [*pip, "-e", f"{ROOT}[{','.join(EXTRAS)}]", *RUNNERS],
         "imports": [python, *WARNINGS, "-c", IMPORTS],
         "tests": [*pytest, *(f"tests/{file}" for file in trial.tests)],
     }
