@@ -240,7 +240,7 @@ def test_a_run_on_two_texts_takes_two_of_every_row(tmp_path: Path) -> None:
         '"text_pair": ...}',
     )
     single = tiny_tasks.opinions(tmp_path / "one.jsonl")
-    told = f"{single}:1: no column 'text_pair'; the columns are: text, label, stars; name the columns with --fields"
+    told = f"{single}: no column 'text_pair'; the columns are: text, label, stars; name the columns with --fields"
     refused(minitf("predict", run, "-i", single), told, "'{text: text, text_pair: COLUMN}'")
     one = minitf("predict", run, stdin='{"text": "a nice room", "text_pair": "b"}\n{"text": "a nice room"}\n')
     assert len(one.stdout.splitlines()) == 1

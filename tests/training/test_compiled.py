@@ -177,6 +177,18 @@ def test_the_counts_of_a_batch_compile_nothing_anew() -> None:
     assert len(graphs) == 1
 
 
+def test_more_tasks_than_torch_compiles_of_one_function_are_compiled_each() -> None:
+    """Beyond its limit torch runs a function as it is, without a word."""
+    graphs = []
+    for n in range(torch._dynamo.config.recompile_limit + 2):
+        task = CompiledTask(
+            lambda batch, state: LossSums({"loss": batch.labels.sum()}, {}, None),
+            backend=lambda graph, inputs: graphs.append(graph) or graph.forward,
+        )
+        task(Batch(Tokens(torch.ones(1, 2).long()), torch.ones(2)))
+        assert len(graphs) == n + 1
+
+
 def test_a_setup_compiles_a_task_only_if_it_says_so() -> None:
     task = nn.Identity()
     assert Setup().compiled(task) is task

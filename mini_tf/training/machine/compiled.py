@@ -9,6 +9,7 @@ sizes, and the second one for any size; a resumed run, which meets others first,
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -37,7 +38,10 @@ class CompiledTask:
 
     def __init__(self, task: Callable[..., LossSums], feed: Feed | None = None, **options: Any) -> None:
         self._task = task
-        self._compiled = torch.compile(self._flat, dynamic=False, **options)
+        # torch counts what it compiled by code object, and beyond a limit runs the code as it is, without a word: each
+        # task has a code object of its own, so that many runs in one process do not use up each other's limit.
+        own = FunctionType(CompiledTask._flat.__code__.replace(), globals(), "_flat")
+        self._compiled = torch.compile(own.__get__(self), dynamic=False, **options)
         self._varying = {} if feed is None else varying_dims(_first_batches(feed))
 
     def __call__(self, batch: Batch, state: State | None = None) -> LossSums:
