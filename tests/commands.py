@@ -18,7 +18,6 @@ from hostile import STEERING
 
 from mini_tf.cli.app import main
 from mini_tf.jobs import baselines, finishing
-from mini_tf.run.folder import Run
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data"
@@ -84,17 +83,6 @@ def main_of_a_fork(arguments: Sequence[str], environment: Mapping[str, str]) -> 
             with suppress(OSError):  # of a reader that has left
                 stream.flush()
         os._exit(code)
-
-
-DRAW = Run.plot_losses
-
-
-@contextmanager
-def drawn() -> Iterator[None]:
-    """Runs draw their losses within, which takes longer than a tiny run and is left out elsewhere (conftest.py)."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "plot_losses", DRAW)
-        yield
 
 
 def told(stderr: str) -> str:

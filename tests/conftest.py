@@ -99,8 +99,8 @@ def usual_signals() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def quick(pytestconfig: pytest.Config) -> Iterator[None]:
-    """Without what takes most of a tiny run's time: waiting for the disk, which nobody unplugs here, the picture of the
-    losses, baselines, and seeds of devices that are not there, for each of which torch writes down the stack.
+    """Without what takes most of a tiny run's time: waiting for the disk, which nobody unplugs here,
+    baselines, and seeds of devices that are not there, for each of which torch writes down the stack.
 
     And without lines about waits, which depend on the clock; test_waits.py has those.
     """
@@ -108,11 +108,9 @@ def quick(pytestconfig: pytest.Config) -> Iterator[None]:
 
     from mini_tf.cli.terminal import waits
     from mini_tf.jobs import baselines, finishing
-    from mini_tf.run.folder import Run  # after the hook
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
-        patch.setattr(Run, "plot_losses", lambda run: None)
         patch.setattr(waits, "DELAY", 1e6)
         patch.setattr(finishing, "baselines_of", lambda parts, check: baselines.Baselines())
         patch.setattr(baselines, "baselines_of_trained", lambda trained, store, note: baselines.Baselines())

@@ -30,7 +30,7 @@ INSTALL = ("first command", "test command")
 """Blocks that .ci/run and a new machine run."""
 _BLOCK = re.compile(r"(?:<!-- ([^\n]*) -->\n)?```sh\n(.*?)```", re.DOTALL)
 _OUTPUT = re.compile(r"<!-- output: ([^\n]*) -->\n```text\n(.*?)```", re.DOTALL)
-_PICTURE = re.compile(r"!\[[^\]]*\]\((?:\.\./)*data/pictures/([^)]+)\.png\)")
+_PICTURE = re.compile(r"!\[[^\]]*\]\((?:\.\./)*data/pictures/([^)]+\.(?:png|svg))\)")
 
 
 class Block(NamedTuple):
@@ -56,7 +56,7 @@ def outputs(page: str) -> dict[str, str]:
 
 
 def pictures(page: str) -> list[str]:
-    """Names of the pictures that a page shows."""
+    """File names of the pictures that a page shows."""
     return _PICTURE.findall(text_of(page))
 
 
@@ -135,7 +135,7 @@ def fill(folder: Path, pages: Sequence[str] = PAGES) -> None:
                 if (folder / f"{picture}.{suffix}").exists():
                     shutil.copy(folder / f"{picture}.{suffix}", ROOT / "data" / "pictures")
     if "README.md" in pages:
-        shutil.copy(folder / "outputs/first/loss.png", ROOT / "data/pictures/quickstart-loss.png")
+        shutil.copy(folder / "outputs/first/loss.svg", ROOT / "data/pictures/quickstart-loss.svg")
 
 
 def cut(text: str, first: int, last: int) -> str:

@@ -14,10 +14,9 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 
-from commands import drawn
 from hang import ending
 from warm import warm
 
@@ -36,11 +35,8 @@ os._exit(int(server.recv(8) or 99))
 """
 
 
-def run(script: str, folder: Path, losses_drawn: bool = True) -> "subprocess.CompletedProcess[str]":
-    """Run a script of bash, which stops at its first failure, in `folder`; what it printed and its exit code.
-
-    losses_drawn: whether runs draw their losses, which takes a third of the time of a tiny one.
-    """
+def run(script: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Run a script of bash, which stops at its first failure, in `folder`; what it printed and its exit code."""
     warm()
     # Not in TMPDIR, which may be too long for the address of a socket.
     with tempfile.TemporaryDirectory(dir="/tmp") as place, socket.socket(socket.AF_UNIX) as server, ending():
@@ -58,7 +54,7 @@ def run(script: str, folder: Path, losses_drawn: bool = True) -> "subprocess.Com
             try:
                 while shell.poll() is None:
                     if select.select([server], [], [], 0.02)[0]:
-                        children.append(_serve(server, losses_drawn))
+                        children.append(_serve(server))
             finally:
                 for pid in children if shell.poll() is None else ():
                     os.kill(pid, signal.SIGKILL)
@@ -69,17 +65,17 @@ def run(script: str, folder: Path, losses_drawn: bool = True) -> "subprocess.Com
             return subprocess.CompletedProcess(command, shell.returncode, out.read(), err.read())
 
 
-def _serve(server: socket.socket, losses_drawn: bool) -> int:
+def _serve(server: socket.socket) -> int:
     """Fork for one command; the fork's pid."""
     connection, _ = server.accept()
     with connection:
         pid = os.fork()
         if pid == 0:
-            _answer(connection, losses_drawn)
+            _answer(connection)
         return pid
 
 
-def _answer(connection: socket.socket, losses_drawn: bool) -> None:
+def _answer(connection: socket.socket) -> None:
     """Run the command that a client sent, on its streams, and send the exit code."""
     code = 99
     try:
@@ -95,8 +91,7 @@ def _answer(connection: socket.socket, losses_drawn: bool) -> None:
         os.environ.update(environment)
         sys.stdin, sys.stdout, sys.stderr = (open(n, mode, closefd=False) for n, mode in ((0, "r"), (1, "w"), (2, "w")))  # noqa: SIM115
         sys.argv = ["minitf", *arguments]
-        with drawn() if losses_drawn else nullcontext():
-            app.main()
+        app.main()
     except SystemExit as leaving:
         code = int(leaving.code or 0)
     except BaseException:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import mini_tf
 from mini_tf.cli import app
-from mini_tf.drawing.curves.loss import loss_curve
+from mini_tf.drawing.curves.loss import loss_curves
 
 OTHERS = (
     *("sacrebleu", "sklearn.metrics", "rouge_score.rouge_scorer", "seqeval.metrics"),
@@ -30,5 +30,5 @@ def warm() -> None:
         with suppress(ModuleNotFoundError):
             importlib.import_module(name)
     app._program()
-    loss_curve([(1, 1.0)], [(1, 1.0)], "warm", "nats")
+    loss_curves({"warm": ([(1, 1.0)], [(1, 1.0)])}, "nats", "png")
     gc.freeze()  # no fork looks at it

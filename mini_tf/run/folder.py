@@ -264,13 +264,13 @@ class Run:
         return curve(self._metrics.path, key)
 
     def plot_losses(self) -> None:
-        """Write loss.png from metrics.jsonl, if it has losses."""
-        from mini_tf.drawing.curves.loss import loss_curve  # matplotlib is slow to import
+        """Write loss.svg from metrics.jsonl, if it has losses."""
+        from mini_tf.drawing.curves.run_losses import loss_curve  # only where one is drawn
 
         train, val = self.curve("loss"), self.curve("val.loss")
         if train or val:
-            with storage_errors("writing loss.png"):
-                replace(self.disk, self.folder / "loss.png", loss_curve(train, val, self.name, self.manifest.loss_unit))
+            with storage_errors("writing loss.svg"):
+                replace(self.disk, self.folder / "loss.svg", loss_curve(train, val, self.name, self.manifest.loss_unit))
 
     def finish(
         self, state: RunState, exit_code: int = 0, error: str | None = None, metrics: Mapping[str, float] | None = None

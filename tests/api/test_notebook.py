@@ -18,9 +18,6 @@ SMALL = {
 }  # fmt: skip
 QUICK = f"""
 import mini_tf
-from mini_tf.run.folder import Run
-
-Run.plot_losses = lambda run: None
 for name in ("pretrain", "finetune"):
     def quick(*arguments, call=getattr(mini_tf, name), **settings):
         return call(*arguments, **settings, **{SMALL})

@@ -17,7 +17,7 @@ from mini_tf.drawing.canvas import LINE_HEIGHT, MAX_SIZE, distinct_colors, text_
 from mini_tf.drawing.colormap import luminance, text_color_on
 from mini_tf.drawing.confusion import draw_confusion
 from mini_tf.drawing.curves.learning import draw_learning_curves
-from mini_tf.drawing.curves.loss import loss_curve, loss_curves, running_mean
+from mini_tf.drawing.curves.loss import loss_curves
 from mini_tf.drawing.curves.plot import draw_curves
 from mini_tf.drawing.files import draw
 from mini_tf.drawing.glyphs import figure_label
@@ -388,24 +388,6 @@ def test_of_many_curves_neighbors_differ_and_over_40_are_counted() -> None:
     assert len({*lines}) == 40
     assert (label, has_legend) == ("x", True)
     assert styles(41)[1:] == ("x   (41 lines, too many to name)", False)
-
-
-def test_a_loss_curve_has_losses_their_running_mean_and_the_minimum() -> None:
-    train, val = [(step, 5 - step / 30) for step in range(1, 91)], [(30, 4.0), (60, 3.0), (90, 3.5)]
-    [axes] = drawn(lambda: loss_curve(train, val, "run", "nats")).axes
-    raw, mean, held = axes.lines
-    assert [*zip(raw.get_xdata(), raw.get_ydata(), strict=True)] == train
-    assert mean.get_ydata() == pytest.approx(
-        [5 - n / 30 if n == 1 else 5 - (n - 0.5) / 30 if n == 2 else 5 - (n - 1) / 30 for n in range(1, 91)]
-    )
-    assert [*zip(held.get_xdata(), held.get_ydata(), strict=True)] == val
-    assert [(text.get_text(), text.xy) for text in axes.texts] == [("3.000", (60, 3.0))]
-    assert (axes.figure.get_suptitle(), axes.get_xlabel(), axes.get_ylabel()) == ("run", "step", "loss (nats)")
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["training", "validation"]
-    assert running_mean([4.0, 2.0, 0.0, 2.0], 2) == [4.0, 3.0, 1.0, 1.0]
-    assert running_mean([4.0, 2.0], 1) == [4.0, 2.0]
-    [empty] = drawn(lambda: loss_curve([], [], "run", "")).axes
-    assert (empty.get_ylabel(), empty.get_legend()) == ("loss", None)
 
 
 def test_loss_curves_of_runs_are_dashed_for_training_with_dots_for_validation() -> None:

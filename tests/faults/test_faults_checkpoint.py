@@ -562,7 +562,7 @@ NAMES = [
     "checkpoints",
     ".tmp-run.json",
     ".tmp-model.safetensors",
-    "loss.png",
+    "loss.svg",
     "run.json",
 ]
 INSIDE = [
@@ -1179,7 +1179,7 @@ def test_p8_a_refused_start_leaves_an_empty_folder_as_it_stood(tmp_path: Path) -
 
 def test_p8_a_folder_in_use_is_not_looked_into(tmp_path: Path) -> None:
     with open_run(RunLocation(tmp_path / "run"), ONE) as run:
-        (run.folder / ".tmp-loss.png").symlink_to("elsewhere")  # what its process may just be writing
+        (run.folder / ".tmp-loss.svg").symlink_to("elsewhere")  # what its process may just be writing
         with pytest.raises(RunFault, match=f"is in use by process {os.getpid()} on"):
             open_run(RunLocation(run.folder), ONE)
 

@@ -45,7 +45,7 @@ def record() -> dict[str, Any]:
     files = {
         "metrics.jsonl": metrics(*METRICS),
         "model.safetensors": weights(head="a", stack="b", norm="c"),
-        "loss.png": {},
+        "loss.svg": {},
     }
     progress = "data: not in the cache (03ba69b1865d)\nstep 5/9 | loss 2.5 | 3.1k tok/s | ETA 0:03\n"
     return {
@@ -110,8 +110,8 @@ def test_tensors_that_differ_or_have_another_name_are_told() -> None:
 def test_a_file_more_or_less_is_told() -> None:
     after = record()
     after["runs"]["text"]["files"] = {"samples/step-1.txt": text("Once"), **after["runs"]["text"]["files"]}
-    del after["runs"]["text"]["files"]["loss.png"]
-    assert found(after) == ["run text: loss.png: is gone", "run text: samples/step-1.txt: is new"]
+    del after["runs"]["text"]["files"]["loss.svg"]
+    assert found(after) == ["run text: loss.svg: is gone", "run text: samples/step-1.txt: is new"]
 
 
 def test_what_a_command_prints_and_its_exit_code_are_compared() -> None:
@@ -255,11 +255,11 @@ def test_paths_play_no_part_in_a_file_and_pictures_are_only_there(tmp_path: Path
     for place in positions:
         place.mkdir()
         (place / "links.txt").write_text(f"train: {place}/tiny.txt\n")
-        (place / "loss.png").write_bytes(place.name.encode())
-    one, other = ({name: fact(place / name, place) for name in ("links.txt", "loss.png")} for place in positions)
+        (place / "loss.svg").write_bytes(place.name.encode())
+    one, other = ({name: fact(place / name, place) for name in ("links.txt", "loss.svg")} for place in positions)
     assert one == other
     assert one["links.txt"]["text"] == "train: <dir>/tiny.txt\n"
-    assert one["loss.png"] == {}
+    assert one["loss.svg"] == {}
 
 
 def test_a_run_brings_those_that_it_begins_with() -> None:

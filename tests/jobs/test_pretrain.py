@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from commands import DATA, EXACT, QUIET, ROOT, TINY, Done, content, drawn, minitf, tiny_model, trained
+from commands import DATA, EXACT, QUIET, ROOT, TINY, Done, content, minitf, tiny_model, trained
 from hang import ending
 from safetensors.numpy import load_file
 
@@ -33,8 +33,7 @@ PAIRS = (
 def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
     """A finished run, in a folder with a blank in its name; to be read only."""
     folder = tmp_path_factory.mktemp("runs") / "out dir"
-    with drawn():
-        return minitf("pretrain", TINY, *EXACT, *SHORT, "-d", folder), folder
+    return minitf("pretrain", TINY, *EXACT, *SHORT, "-d", folder), folder
 
 
 @pytest.fixture
@@ -56,12 +55,12 @@ def test_stdout_is_one_line_the_folder(done: tuple[Done, Path]) -> None:
 def test_a_run_leaves_the_folder_that_the_interface_describes(done: tuple[Done, Path]) -> None:
     said, folder = done
     assert {path.name for path in folder.iterdir()} == {
-        *("recipe.yaml", "resolved.yaml", "run.json", "metrics.jsonl", "timing.jsonl", "loss.png"),
+        *("recipe.yaml", "resolved.yaml", "run.json", "metrics.jsonl", "timing.jsonl", "loss.svg"),
         *("tokenizer.json", "config.json", "model.safetensors", "checkpoints", "log.txt", "samples"),
     }
     assert (folder / "recipe.yaml").read_bytes() == Path(TINY).read_bytes()
     assert reading.read(folder).recipe == reading.read(TINY, [*EXACT, *SHORT]).recipe
-    assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "loss.svg").read_bytes().startswith(b"<svg ")
     assert Tokenizer.load(folder).decode(Tokenizer.load(folder).encode("so")) == "so"
     config = json.loads((folder / "config.json").read_text())
     assert (config["vocabulary_size"], config["context"]) == (260, 48)

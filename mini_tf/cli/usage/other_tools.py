@@ -38,7 +38,7 @@ COMMANDS: dict[str, dict[str, str]] = {
             "`minitf runs list`, `minitf recipe list`": "list models",
             "`minitf runs show RUN`; the messages are in log.txt of its folder": "log logs tail watch",
             "`minitf doctor` for this machine, `minitf runs show RUN` for a run": "info env system devices gpu",
-            "loss.png in the run's folder; `minitf runs compare RUN RUN -o losses.png`": "plot curves diff loss",
+            "loss.svg in the run's folder; `minitf runs compare RUN RUN -o losses.png`": "plot curves diff loss",
             "`minitf pretrain RECIPE --tensorboard` writes event files": "tensorboard wandb mlflow track",
             "Ctrl-C (or kill PID) stops a run after saving; the same command continues it": "stop kill cancel pause",
             "the command that started the run continues it; so does `minitf pretrain RUN`": "resume continue restart",
@@ -64,7 +64,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "minitf runs": _by_word(
         {
             "`minitf runs list`": "ls status all best",
-            "`minitf runs show RUN`; log.txt and loss.png are in the run's folder": (
+            "`minitf runs show RUN`; log.txt and loss.svg are in the run's folder": (
                 "info details describe view open log logs tail cat plot loss curves"
             ),
             "`minitf runs compare RUN RUN`": "diff",
@@ -98,7 +98,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "minitf inspect": _by_word(
         {
             '`minitf generate RUN "a prompt" --logprobs 5`': "logits logprobs probabilities predictions",
-            "`minitf runs show RUN`; loss.png is in its folder": "loss losses curves training metrics run",
+            "`minitf runs show RUN`; loss.svg is in its folder": "loss losses curves training metrics run",
         }
     ),
 }
