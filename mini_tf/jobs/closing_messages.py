@@ -1,7 +1,7 @@
 """Messages at the end of a run: metrics, epochs, overfitting, text copied from the training data."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from mini_tf.data.store import Store
@@ -10,9 +10,6 @@ from mini_tf.generation.copying import MIN_RUN, copied_share
 from mini_tf.recipe.kind_settings.inference_settings import training_keys
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 
-COPY_CHECK_TOKENS = 10_000_000
-"""Maximum number of training tokens that a sample is compared with."""
-_CHUNK, _OVERLAP = 1 << 16, 1 << 8  # tokens; the overlap is longer than a run of 8 words
 WIDE_GAP = 0.25
 """Overfitting is reported if the gap to the training loss exceeds this share of the validation loss."""
 _COMMON = ("loss", "bits_per_byte", "accuracy")
@@ -63,20 +60,6 @@ def overfitting(epochs: float, train_loss: float, val_loss: float, objective: Ob
 
 def copying(sample: str, store: Store, tokenizer: Tokenizer) -> str:
     """The share of a sample that is copied verbatim from the training data, as a sentence."""
-    share, data = (
-        copied_share(sample, _documents(store, tokenizer)),
-        "the training data" if store.streamed is None else "a sample of the data",
-    )
+    share = copied_share(sample, store, tokenizer)
+    data = "the training data" if store.streamed is None else "a sample of the data"
     return f"{share:.0%} of the last sample is copied verbatim from {data} (runs of {MIN_RUN} words or more)"
-
-
-def _documents(store: Store, tokenizer: Tokenizer) -> Iterator[str]:
-    """The training data in overlapping chunks, since it may be a single document."""
-    left = COPY_CHECK_TOKENS
-    for n in range(store.n_documents):
-        ids = store.document(n)[:left]
-        for first in range(0, max(1, len(ids) - _OVERLAP), _CHUNK):
-            yield tokenizer.decode(ids[first : first + _CHUNK + _OVERLAP])
-        left -= len(ids)
-        if left <= 0:
-            return

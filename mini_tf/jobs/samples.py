@@ -44,8 +44,7 @@ class Samples:
         """A sentence on how much of a sample is copied from the training data; None unless it continues a prompt."""
         if not sample or self.settings is None or not self.settings.CHECK_COPYING:
             return None
-        with show_progress("comparing the last sample with the training data"):
-            return copying(sample, self.parts.data.train, self.parts.data.tokenizer)
+        return copying(sample, self.parts.data.train, self.parts.data.tokenizer)
 
     @cached_property
     def _can_score(self) -> bool:

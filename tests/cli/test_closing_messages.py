@@ -4,14 +4,9 @@ otherwise.
 
 from typing import Any
 
-import numpy as np
 import pytest
 
-from mini_tf.data.store import Encoded, Tokenizers, in_memory
-from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.jobs import closing_messages
-from mini_tf.jobs.closing_messages import copying, overfitting, times
-from mini_tf.recipe import sections
+from mini_tf.jobs.closing_messages import overfitting, times
 from mini_tf.recipe.kinds import settings_of
 
 
@@ -51,30 +46,3 @@ def test_epochs_are_told_without_powers_of_ten() -> None:
         "112",
         "12,346",
     ]
-
-
-def around(text: str, position: int) -> str:
-    """The whole words of 100 characters around a position."""
-    return text[max(0, position - 50) : position + 50].partition(" ")[2].rpartition(" ")[0]
-
-
-def test_copied_text_is_found_across_the_borders_of_chunks_and_up_to_a_number_of_tokens(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    text, other = (" ".join(f"{letter}{n}" for n in range(22_000)) for letter in "ab")
-    tokenizer = Tokenizer.train(sections.Tokenizer(kind="char"), ["ab 0123456789"])
-    store = in_memory(
-        [Encoded(np.array(tokenizer.encode(one))) for one in (text, other)], Tokenizers(tokenizer, tokenizer)
-    )
-
-    def copied(sample: str) -> str:
-        return copying(sample, store, tokenizer).partition(" of the last sample")[0]
-
-    assert [copied(around(text, position)) for position in (60, 65_536, 131_072, len(text) - 60)] == ["100%"] * 4
-    assert copied(around(other, 65_536)) == "100%"
-    assert copied(" ".join([*(f"a{n}" for n in range(70, 86)), *(f"new{n}" for n in range(16))])) == "50%"
-    monkeypatch.setattr(closing_messages, "COPY_CHECK_TOKENS", 70_000)
-    assert [copied(around(text, position)) for position in (69_000, 71_000)] == ["100%", "0%"]
-    assert copied(around(other, 60)) == "0%"
-    monkeypatch.setattr(closing_messages, "COPY_CHECK_TOKENS", len(text) + 10_000)
-    assert [copied(around(other, position)) for position in (9_000, 11_000)] == ["100%", "0%"]
