@@ -77,7 +77,9 @@ def _train(
 ) -> LoadedRun:
     reporter, line = _Progress(quiet=not progress), [*map(str, arguments), *overrides_of(overrides)]
     check = check_task_arguments if command == "finetune" else lambda recipe, overrides: None
-    resolved, folder = resolve_command(line, device, given.directory, given.name, given.fresh, check)
+    resolved, folder = resolve_command(
+        line, {"runtime.device": device}, given.directory, given.name, given.fresh, check
+    )
     if warning := command_warning(command, resolved):
         reporter.warn(warning)
     location = replace(given, directory=folder)

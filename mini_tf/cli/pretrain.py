@@ -30,6 +30,12 @@ EXTEND = _folder("--extend", min=1, metavar="N", help="Train a finished run for 
 DRY_RUN = typer.Option("--dry-run", help="Read the data, build the model, print the plan; train nothing.")
 PRINT_CONFIG = typer.Option("--print-config", help="Print the complete recipe and exit.")
 TENSORBOARD = typer.Option("--tensorboard", help="Also write TensorBoard event files.")
+UNTIL = typer.Option(
+    "--until",
+    metavar="METRIC<=X",
+    help="End with the first evaluation that meets this: eval.until.",
+    rich_help_panel=CHECKS,
+)
 EXPECT = typer.Option("--expect", help="Check the shipped recipe's own `expect` section.", rich_help_panel=CHECKS)
 
 
@@ -55,6 +61,7 @@ def training_command(
         print_config: Annotated[bool, PRINT_CONFIG] = False,
         tensorboard: Annotated[bool, TENSORBOARD] = False,
         nproc: RUNTIME_NPROC = 1,
+        until: Annotated[str | None, UNTIL] = None,
         gates: GATES = None,
         expect: Annotated[bool, EXPECT] = False,
     ) -> int:
@@ -66,7 +73,9 @@ def training_command(
             from mini_tf.recipe.task_recipes import command_warning
             from mini_tf.run.identity import resolve_command
 
-            resolved, out_dir = resolve_command(arguments or [], device, out_dir, name, fresh, check_arguments)
+            resolved, out_dir = resolve_command(
+                arguments or [], {"runtime.device": device, "eval.until": until}, out_dir, name, fresh, check_arguments
+            )
         bounds = _gates(resolved, gates or [], expect)
         if print_config:
             from mini_tf.recipe.reading import dump

@@ -82,4 +82,5 @@ def _hashes(ids: np.ndarray, length: int) -> np.ndarray:
             done += span
         hashes = hashes[:-span] * np.uint64(power) + hashes[span:]
         power, span = power * power % 2**64, 2 * span
-    return result * np.uint64(_BASE)
+    final: np.ndarray = result * np.uint64(_BASE)
+    return final

@@ -15,6 +15,7 @@ from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.jobs.samples import Samples
 from mini_tf.jobs.step_lines import StepLines
 from mini_tf.nn import state as states
+from mini_tf.recipe.metrics import until_gate
 from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run import diverged_step
 from mini_tf.run.folder import Run
@@ -63,6 +64,7 @@ class Session:
         self.training = replace(training_of(parts, run.manifest.extensions, self.optimizer), warn=self._without_graphs)
         record_fallbacks(run, parts.setup.fallbacks)
         self.group = parts.group
+        self.until = until_gate(parts.recipe.eval)
         self._dues: dict[int, Due] = {}
         self.counters = Counters(_started=started)
         self.samples = Samples(parts, reporter.say)
@@ -90,7 +92,7 @@ class Session:
                 score = self._evaluate(report, bar) if last or ended or self._due(report).evaluation(report) else None
                 if score is None:
                     self._record(report, {}, bar)
-                self.finished = last or (score is not None and not ended and self._out_of_patience())
+                self.finished = last or (score is not None and not ended and self._stops_early())
                 stopping = self.agree(stop)
                 is_due = self.finished or ended or stopping or self._due(report).checkpoint(report)
                 if is_due or score == self.counters.best:
@@ -179,12 +181,12 @@ class Session:
         if killed_before_sampling:
             self._sample(self.start.step)
         self._reset_patience(self.start.step)
-        self.finished = self._out_of_patience()
+        self.finished = self._stops_early()
 
     def _reset_patience(self, step: int) -> None:
-        """--extend resets eval.patience."""
+        """--extend resets eval.patience, and trains on although eval.until was met."""
         if self.training.schedule.starts_at(step):
-            self.counters.patience_counter = 0
+            self.counters.patience_counter, self.counters.met = 0, False
 
     def _due(self, report: Report) -> Due:
         """What is due in the part of the run with this step: before --extend, or after it."""
@@ -215,7 +217,9 @@ class Session:
         measured = metrics | {f"val.{name}": value for name, value in scores.items()}
         score = self.parts.best.score(measured)
         self.counters.add_evaluation(metrics["val.loss"], score)
-        self._record(report, measured | {"train.loss": self.counters.train_loss}, bar)
+        known = measured | {"train.loss": self.counters.train_loss}
+        self.counters.met = self.until is not None and self.until.failure(known) is None
+        self._record(report, known, bar)
         return score
 
     def _record(self, report: Report, evaluated: dict[str, float], bar: Any) -> None:
@@ -242,6 +246,13 @@ class Session:
         }
         line |= {f"loss.{name}": value for name, value in report.losses.items() if len(report.losses) > 1}
         return line | ({"skipped": report.skips} if report.skipped else {})
+
+    def _stops_early(self) -> bool:
+        """Whether the last evaluation met eval.until, or eval.patience is at its end."""
+        if self.counters.met:
+            self.reporter.say(f"early stopping: {self.parts.recipe.eval.until} (eval.until)")
+            return True
+        return self._out_of_patience()
 
     def _out_of_patience(self) -> bool:
         """Whether the metric of eval.best has not improved for eval.patience evaluations."""

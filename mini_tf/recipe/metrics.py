@@ -81,14 +81,14 @@ def best_metric(objective: ObjectiveSettings, settings: Eval, classes: Sequence[
     if name == MAIN:
         known = _available(objective, settings, classes)
         name = next(metric for metric in ranking_metrics(objective) if metric in known)
-    elif fault := _fault(objective, settings, classes):
+    elif fault := _fault(name, objective, settings, classes, (MAIN,)):
         raise RecipeFault(f"eval.best: {fault}")
     return BestMetric(name, is_lower_better(name, lower))
 
 
 def best_rules(objective: ObjectiveSettings, settings: Eval) -> Rules:
     """Broken if the objective has no such metric."""
-    if fault := _fault(objective, settings, objective.classes):
+    if settings.best != MAIN and (fault := _fault(settings.best, objective, settings, objective.classes, (MAIN,))):
         yield Rule("eval.best", fault, ("objective", "eval.translations"))
 
 
@@ -98,12 +98,16 @@ def _available(objective: ObjectiveSettings, settings: Eval, classes: Sequence[s
     return [name for name in metrics_of(objective, classes) if name not in without]
 
 
-def _fault(objective: ObjectiveSettings, settings: Eval, classes: Sequence[str] | None) -> str | None:
-    """Why `eval.best` names no metric of the objective; None if it does."""
-    if settings.best in ("loss", MAIN):
-        return None
-    known, (kind, _, class_name) = _available(objective, settings, classes), settings.best.partition(".")
-    if settings.best in known:
+def _fault(
+    metric: str,
+    objective: ObjectiveSettings,
+    settings: Eval,
+    classes: Sequence[str] | None,
+    further: Sequence[str] = (),
+) -> str | None:
+    """Why evaluations during training do not measure `metric`; None if they do. further: other words it may be."""
+    known, (kind, _, class_name) = _available(objective, settings, classes), metric.partition(".")
+    if metric in known:
         return None
     if f"{kind}." in known and class_name:
         pipeline = objective.pipeline()
@@ -111,11 +115,11 @@ def _fault(objective: ObjectiveSettings, settings: Eval, classes: Sequence[str] 
         if names is None or class_name in names:
             return None
         return f"there is no class {show(class_name)}; there are: {', '.join(names[:20])}"
-    if settings.best in metrics_of(objective, classes):
-        return f"{settings.best} needs generated texts; use eval.translations above 0"
-    words = [MAIN, *(f"{name}CLASS" if name.endswith(".") else name for name in known)]
-    hint = suggest(settings.best, words, f"there are: {', '.join(words)}")
-    return f"{objective.kind} has no metric {show(settings.best)}; {hint}"
+    if metric in metrics_of(objective, classes):
+        return f"{metric} needs generated texts; use eval.translations above 0"
+    words = [*further, *(f"{name}CLASS" if name.endswith(".") else name for name in known)]
+    hint = suggest(metric, words, f"there are: {', '.join(words)}")
+    return f"{objective.kind} has no metric {show(metric)}; {hint}"
 
 
 _NAME = r"[A-Za-z_](?:[^<>=]*[^<>=\s])?"
@@ -141,7 +145,7 @@ class Gate:
     other: str | None = None
 
     @classmethod
-    def parse(cls, text: str) -> "Gate":
+    def parse(cls, text: str, source: str = "--assert") -> "Gate":
         """Parse `val.loss<1.9` or `val.loss<baseline.loss-0.1`; UsageFault if it is not a comparison."""
         if (
             (match := _GATE.fullmatch(text)) is None
@@ -149,7 +153,7 @@ class Gate:
             or str(match[4]).lower() in _NOT_FINITE
         ):
             hint = "write METRIC<NUMBER or METRIC<METRIC, such as 'val.loss<1.9'"
-            raise UsageFault(f"--assert {text!r} is not a comparison", hint=hint)
+            raise UsageFault(f"{source} {text!r} is not a comparison", hint=hint)
         if match[3]:
             return cls(match[1], match[2], float(match[3]))
         return cls(match[1], match[2], float((match[5] or "0").replace(" ", "")), match[4])
@@ -177,6 +181,27 @@ class Gate:
             f"{self.metric} {'was not measured' if value is None else f'is {value:.6g}'}, but must be {self.sign}"
             f" {bound}"
         )
+
+
+def until_gate(settings: Eval) -> Gate | None:
+    """The bound of `eval.until`."""
+    return None if settings.until is None else Gate.parse(settings.until, "eval.until")
+
+
+def until_rules(objective: ObjectiveSettings, settings: Eval) -> Rules:
+    """Broken if no evaluation during training measures what `eval.until` compares."""
+    try:
+        gate = until_gate(settings)
+    except UsageFault:
+        yield Rule("eval.until", f"must be a comparison such as val.loss<1.9, got {show(settings.until)}")
+        return
+    for metric in () if gate is None else gate.metrics:
+        name = metric.removeprefix("val.")
+        if metric != "train.loss" and (fault := _fault(name, objective, settings, objective.classes)):
+            yield Rule("eval.until", fault, ("objective", "eval.translations"))
+    if gate is not None and settings.every_steps is None:
+        message = "is compared at evaluations, but there is only one, after the last step; use another eval.every_steps"
+        yield Rule("eval.until", message, ("eval.every_steps",))
 
 
 def metric_names(metric: str) -> tuple[str, str]:

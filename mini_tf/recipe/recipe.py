@@ -10,7 +10,7 @@ from mini_tf.recipe.kind_settings import ModelSettings, OptimizerSettings, Sched
 from mini_tf.recipe.kind_settings.directions import Direction, directions_of
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.kinds import Kind, KindOf, Rule, Rules, Section, default_kind, kinds_of, usable_settings
-from mini_tf.recipe.metrics import Gate, best_rules
+from mini_tf.recipe.metrics import Gate, best_rules, until_rules
 from mini_tf.recipe.sections import Adapter, Checkpoint, Data, Eval, Generate, Log, Runtime, Tokenizer, Train
 from mini_tf.recipe.values import show
 from mini_tf.system.errors import UsageFault
@@ -86,6 +86,7 @@ def _rules(recipe: Recipe) -> Rules:
     yield from _streaming(recipe)
     yield from _positions(recipe)
     yield from best_rules(recipe.objective, recipe.eval)
+    yield from until_rules(recipe.objective, recipe.eval)
     yield from _ensemble(recipe)
     yield from _without_effect(recipe)
     if recipe.runtime.reduce == "tree" and train.micro_batch_size == "auto":

@@ -211,7 +211,7 @@ def resolve(recipe: str | None, overrides: Sequence[str] = (), run_folder: Path 
 
 def resolve_command(
     arguments: Sequence[str],
-    device: str | None,
+    options: Mapping[str, str | None],
     out_dir: Path | None,
     name: str | None,
     fresh: bool,
@@ -219,15 +219,14 @@ def resolve_command(
 ) -> tuple[Resolved, Path | None]:
     """The recipe of a training command, and its folder: `out_dir`, or that of a run which is the only argument.
 
-    arguments: [RECIPE] [DATA ...] [KEY=VALUE ...]. check_arguments: called with the recipe and the overrides, may
-    raise UsageFault.
+    arguments: [RECIPE] [DATA ...] [KEY=VALUE ...]. options: values of options, by the keys that they stand for.
+    check_arguments: called with the recipe and the overrides, may raise UsageFault.
     """
     if out_dir is None and name is None and not fresh:
         out_dir = _run_itself(arguments)
     recipe, overrides = split_arguments(arguments)
     check_arguments(recipe, overrides)
-    if device is not None:
-        overrides = [*overrides, f"runtime.device={device}"]
+    overrides += [f"{key}={value}" for key, value in options.items() if value is not None]
     return resolve(recipe, overrides, out_dir if name is None else (out_dir or finding.OUTPUTS) / name), out_dir
 
 

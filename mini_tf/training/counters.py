@@ -21,13 +21,15 @@ def number(saved: Mapping[str, Any], name: str) -> Any:
 class Counters:
     """Losses and times of the run so far.
 
-    best: lowest score of an evaluation (`BestMetric`). patience_counter: evaluations since it. loss, steps: sum of the
+    best: lowest score of an evaluation (`BestMetric`). patience_counter: evaluations since it. met: whether the last
+    evaluation met `eval.until`. loss, steps: sum of the
     training losses since the last evaluation and their number, skipped steps excluded. train_loss: their mean at the
     last evaluation, NaN without a step. wall_seconds: total over all processes of this run.
     """
 
     best: float = math.inf
     patience_counter: int = 0
+    met: bool = False
     loss: float = 0.0
     steps: int = 0
     train_loss: float = math.nan
@@ -39,11 +41,18 @@ class Counters:
     def save(self) -> dict[str, Any]:
         """As JSON; floats in hex, so exact."""
         floats = {name: getattr(self, name).hex() for name in ("best", "loss", "train_loss", "val_loss")}
-        return {**floats, "worse": self.patience_counter, "steps": self.steps, "wall_seconds": self.wall()}
+        return {
+            **floats,
+            "worse": self.patience_counter,
+            "steps": self.steps,
+            "met": self.met,
+            "wall_seconds": self.wall(),
+        }
 
     def load(self, saved: dict[str, Any]) -> None:
         for name in ("best", "loss", "train_loss", "val_loss"):
             setattr(self, name, float.fromhex(saved[name]))
+        self.met = saved.get("met") is True
         self.patience_counter, self.steps, self.wall_seconds = (
             number(saved, name) for name in ("worse", "steps", "wall_seconds")
         )

@@ -322,6 +322,7 @@ RECIPES = {
         *("generate.num_beams=3", "generate.max_new_tokens=8"),
     ),
     "patience": ("eval.patience=2", "eval.every_steps=1", "optimizer.lr=1", "schedule.kind=constant"),
+    "until": ("eval.until=train.loss<1e9", "eval.every_steps=3"),
     "best": ("eval.best=accuracy", "eval.every_steps=1", "checkpoint.keep_last=1"),
 }
 
@@ -336,7 +337,7 @@ def test_a_run_that_dies_after_a_step_and_again_ends_with_the_same_bytes(name: s
     train(*recipe, "-d", tmp_path / "whole")
     record = json.loads((tmp_path / "whole" / "run.json").read_text())
     last = record["step"]
-    assert last < STEPS if name == "patience" else last == STEPS
+    assert last < STEPS if name in ("patience", "until") else last == STEPS
     for step in (2, last - 1):
         train_and_die(partial(die_at_record, step), *recipe, "-d", tmp_path / "cut")
     train(*recipe, "-d", tmp_path / "cut")

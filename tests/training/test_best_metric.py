@@ -84,6 +84,33 @@ def test_patience_follows_the_metric_and_the_end_is_told_by_its_name(tmp_path: P
 
 
 @pytest.mark.usefixtures("measured")
+def test_a_run_ends_with_the_first_evaluation_that_meets_its_bound(tmp_path: Path) -> None:
+    ways = (*SHORT, "-d", tmp_path / "run")
+    done = minitf("pretrain", TINY, *ways, "--until", "val.accuracy>=0.4")
+    step = min(step for step, metrics in MEASURED.items() if metrics["val.accuracy"] >= 0.4)
+    assert record(tmp_path / "run").step == step < max(MEASURED)
+    assert "early stopping: val.accuracy>=0.4 (eval.until)\n" in done.stderr
+    assert minitf("pretrain", TINY, *ways, "eval.until=val.accuracy>=0.4", "--extend", "2").exit_code == 0
+    assert record(tmp_path / "run").step == step + 2
+
+
+@pytest.mark.parametrize(
+    ("bound", "fault"),
+    [
+        ("soon", "must be a comparison such as val.loss<1.9, got 'soon'"),
+        ("val.los<2", "next_token has no metric 'los'; did you mean loss?"),
+        ("val.loss<baseline.loss", "next_token has no metric 'baseline.loss'"),
+        ("main<2", "next_token has no metric 'main'; there are: loss"),
+    ],
+)
+def test_a_bound_that_no_evaluation_measures_is_refused(bound: str, fault: str) -> None:
+    ways = ("pretrain", TINY, "--until")
+    refused(minitf(*ways, bound), f"command line: eval.until={bound}: {fault}", exit_code=3)
+    message = "eval.until=val.loss<2: is compared at evaluations, but there is only one"
+    refused(minitf(*ways, "val.loss<2", "eval.every_steps=null"), message, exit_code=3)
+
+
+@pytest.mark.usefixtures("measured")
 def test_a_continued_and_an_extended_run_know_the_best_value(tmp_path: Path) -> None:
     ways = (*SHORT, "eval.best=accuracy", "checkpoint.keep_last=1", "-d", tmp_path / "run")
     assert minitf("pretrain", TINY, *ways, "train.steps=8").exit_code == 0
