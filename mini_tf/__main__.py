@@ -7,6 +7,9 @@ nohup, stays ignored.
 
 import signal
 
+from mini_tf.system.collector import defer_collection
+
+defer_collection()
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

@@ -103,7 +103,8 @@ def run(trial: Trial) -> dict[str, object]:
     constraints = folder / "constraints.txt"
     constraints.write_text("\n".join(trial.constraints) + "\n")
     python = str(folder / "bin" / "python")
-    pip = [python, "-m", "pip", "install", "-q", "--no-compile", "-c", str(constraints)]
+    # The pip that comes with Python 3.10 would build packages of source without the tools that they ask for.
+    pip = [python, "-m", "pip", "install", "-q", "--no-compile", "--use-pep517", "-c", str(constraints)]
     pytest = [python, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *WARNINGS[2:]]
     steps = {
         "venv": [str(trial.python), "-m", "venv", str(folder)],

@@ -23,6 +23,7 @@ from torch import nn
 from torch.utils._triton import has_triton
 
 from mini_tf.recipe.sections import Runtime
+from mini_tf.system.collector import resume_collection
 from mini_tf.system.errors import Unavailable
 from mini_tf.system.processes import ProcessRank, process_rank
 from mini_tf.training.feed import Feed
@@ -156,6 +157,7 @@ def resolve_setup(
     recorded: `Setup.settings` of the run's first start. device_key: key or option that names the device, for messages.
     Raises Unavailable if this machine does not support a requested setting.
     """
+    resume_collection()  # what comes now is work
     before = recorded or {}
     reasons: dict[str, str] = {}
 
