@@ -13,7 +13,7 @@ defer_collection()
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from mini_tf.cli.app import main
+from mini_tf.cli.app import main  # noqa: E402  imports that collection is deferred for
 
 if __name__ == "__main__":
     main()

@@ -33,7 +33,7 @@ def distribution(logits: Tensor, settings: Generate) -> tuple[Tensor, Tensor | N
     The weights of a row sum to 1, or less if top-p or min-p set some to 0. `settings` must not be greedy.
     """
     logits, ids = logits.float(), None
-    if settings.top_k is not None and settings.top_k < logits.shape[-1]:
+    if settings.top_k and settings.top_k < logits.shape[-1]:
         logits, ids = logits.topk(settings.top_k, dim=-1)
     elif settings.top_p < 1:
         logits, ids = logits.sort(dim=-1, descending=True)

@@ -251,8 +251,8 @@ class Generate(Section):
     """Maximum number of generated tokens."""
     temperature: float = Field(0.8, ge=0, le=100)
     """Sampling temperature; 0: greedy decoding."""
-    top_k: Count | None = 50
-    """Sample from the top_k most probable tokens; null: from all."""
+    top_k: Annotated[int, Field(ge=0, le=10**12)] | None = 50
+    """Sample from the top_k most probable tokens; 0 or null: from all."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Nucleus sampling: from the most probable tokens whose probabilities sum to top_p; 1: from all."""
     min_p: Share = 0.0

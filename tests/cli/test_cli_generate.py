@@ -254,7 +254,7 @@ def test_escapes_in_stop_strings_are_read(decoder: Path, stop: str) -> None:
         (("--top-p", "0"), "--top-p: must be greater than 0, got 0.0"),
         (("--top-p", "1.5"), "--top-p: must be at most 1, got 1.5"),
         (("--min-p", "-1"), "--min-p: must be at least 0, got -1.0"),
-        (("--top-k", "0"), "--top-k: must be at least 1, got 0"),
+        (("--top-k", "-1"), "--top-k: must be at least 0, got -1"),
         (("--temperature", "nan"), "--temperature: must be a finite number, got nan"),
         (("--temperature", "-1"), "--temperature: must be at least 0, got -1.0"),
         (("--repetition-penalty", "0"), "--repetition-penalty: must be at least 0.01, got 0.0"),
@@ -385,7 +385,7 @@ def test_what_an_encoder_cannot_fill_is_refused_by_name(encoder: Path) -> None:
         assert refused.stderr.startswith(
             f"{option.partition('=')[0].replace('--no-', '--')}: encoder is an encoder, which fills [MASK]"
         )
-    assert minitf("generate", encoder, "[MASK]", "--top-k", "0").exit_code == 2
+    assert minitf("generate", encoder, "[MASK]", "--top-k", "-1").exit_code == 2
 
 
 def test_text_that_looks_like_a_special_token_stays_text(decoder: Path) -> None:

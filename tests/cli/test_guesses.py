@@ -67,6 +67,7 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("pretrain my.txt --overwrite_output_dir", "--fresh starts a new run beside an existing one"),
         ("predict mine x --top_k 2", "--top N"),
         ("predict mine -i reviews.csv --text-column x", "--fields '{text: COLUMN}'"),
+        ("serve mine --share", "--host 0.0.0.0 lets other machines in"),
         ("evaluate mine -o m.json", "--json prints them for programs: minitf evaluate RUN --json > FILE"),
         ("inspect attention mine x --heads 0", "--head 0,2"),
         ("inspect attention mine x --html", "-o FILE.html"),
@@ -107,6 +108,7 @@ def test_a_guess_is_answered_by_the_right_command(typed: str, answer: str) -> No
         ("generate nowhere x", "no such run: nowhere; `minitf runs list` lists all runs", 5),
         ("generate mine x --temperature 1000", "--temperature: must be at most 100, got 1000", 2),
         ("generate mine x --step many", "no such checkpoint: 'many'; use a step number, `last` or `best`", 2),
+        ("pretrain val=0.1", "command line: val=0.1: no such key; did you mean data.split=10%, or data.val=FILE?", 3),
         ("inspect positions mine --device gpu", "--device 'gpu': must be auto, cpu, cuda, cuda:N or mps", 2),
     ],
 )

@@ -22,7 +22,7 @@ SCORES = [1.5, -0.3, 0.7, 2.2, 0.0, -1.0, 1.1, 0.4]
 CASES = [
     free(),
     *(free(temperature=temperature) for temperature in (0.5, 2.0)),
-    *(free(top_k=k) for k in (2, 3, 8, 50)),
+    *(free(top_k=k) for k in (0, 2, 3, 8, 50)),
     *(free(top_p=p) for p in (0.05, 0.4, 0.9, 1.0)),
     *(free(min_p=p) for p in (0.1, 0.5, 1.0)),
     free(temperature=0.7, top_k=6, top_p=0.8),
@@ -34,7 +34,7 @@ CASES = [
 
 def exact(scores: list[float], sampling: Generate) -> list[float]:
     """The probabilities by their definitions, one token at a time."""
-    ranked = sorted(range(len(scores)), key=lambda id: -scores[id])[: sampling.top_k]
+    ranked = sorted(range(len(scores)), key=lambda id: -scores[id])[: sampling.top_k or None]
     weight = {id: math.exp(scores[id] / sampling.temperature) for id in ranked}
     total, reached, kept = sum(weight.values()), 0.0, []
     for id in ranked:

@@ -53,7 +53,9 @@ OPTIONS: dict[str, Any] = dict(
     [
         _sampling(Generate, "--max-new-tokens", "N", "Maximum number of new tokens."),
         _sampling(Generate, "--temperature", "T", "Sampling temperature; 0: greedy."),
-        _sampling(Generate, "--top-k", "K", "Sample from the K most probable tokens; encoder: list K (5)."),
+        _sampling(
+            Generate, "--top-k", "K", "Sample from the K most probable tokens, 0: from all; encoder: list K (5)."
+        ),
         _sampling(Generate, "--top-p", "P", "Nucleus sampling, 0 to 1; 1: off."),
         _sampling(Generate, "--min-p", "P", "Minimum probability relative to the most probable token, 0 to 1."),
         _sampling(Generate, "--repetition-penalty", "X", "Above 1: fewer repetitions."),

@@ -182,6 +182,7 @@ OPTIONS: dict[str, dict[str, str]] = {
             "MINITF_CACHE=FOLDER is where tokenized data is kept": "--cache-dir --no-cache --overwrite-cache",
         }
     ),
+    "serve": _by_word({"--host 0.0.0.0 lets other machines in; nothing is opened to the internet": "--share --public"}),
     "export": _by_word(
         {
             "-o DIR": "--out-dir",
