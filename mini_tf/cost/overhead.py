@@ -11,11 +11,11 @@ import torch
 
 from mini_tf.jobs.parts import Parts
 from mini_tf.jobs.samples import Samples
-from mini_tf.jobs.session import save_checkpoint
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run
+from mini_tf.run.location import save_checkpoint
 from mini_tf.run.manifest import Manifest
 from mini_tf.run.tensors import CheckpointTensors
 from mini_tf.system.cache import cache_folder

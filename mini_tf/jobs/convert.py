@@ -16,7 +16,7 @@ from mini_tf.data.store import Store
 from mini_tf.inspection._memory_layers import MemoryIndex, memory_layers, parse_memories
 from mini_tf.jobs.assembling import usable_best_metric
 from mini_tf.jobs.initial import LoadedTensors
-from mini_tf.jobs.session import Reporter, save_checkpoint
+from mini_tf.jobs.session import Reporter
 from mini_tf.nn.mixer import MixerSettings
 from mini_tf.nn.model import Model
 from mini_tf.nn.objective_network import objective_tensors
@@ -25,7 +25,7 @@ from mini_tf.recipe.reading import Resolved, flat_values
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import manifest
 from mini_tf.run.identity import Identity, resolve
-from mini_tf.run.location import RunLocation, open_run, start_run
+from mini_tf.run.location import RunLocation, open_run, save_checkpoint, start_run
 from mini_tf.run.tensors import CheckpointTensors
 from mini_tf.system.errors import RecipeFault, UsageFault
 from mini_tf.system.seeds import seed_of

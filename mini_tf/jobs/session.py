@@ -16,10 +16,10 @@ from mini_tf.jobs.samples import Samples
 from mini_tf.jobs.step_lines import StepLines
 from mini_tf.nn import state as states
 from mini_tf.recipe.metrics import until_gate
-from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run import diverged_step
 from mini_tf.run.folder import Run
 from mini_tf.run.following import resume
+from mini_tf.run.location import save_checkpoint
 from mini_tf.run.tensors import CheckpointTensors, specs
 from mini_tf.system.errors import RunFault
 from mini_tf.system.progress import show_progress
@@ -314,18 +314,3 @@ def _with_wait_message(reports: Iterator[Report]) -> Iterator[Report]:
     if first is not None:
         yield first
         yield from reports
-
-
-def save_checkpoint(
-    run: Run,
-    step: int,
-    tensors: CheckpointTensors,
-    counters: dict[str, Any],
-    score: float | None,
-    settings: Checkpoint,
-    warn: Callable[[str], None] = lambda line: None,
-) -> None:
-    """Save a checkpoint, update model.safetensors, and delete the checkpoints that `settings` does not keep."""
-    run.save(step, tensors, counters, score)
-    run.publish(warn=warn)
-    run.rotate(settings.keep_last, settings.keep_best)

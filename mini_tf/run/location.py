@@ -1,4 +1,4 @@
-"""Open the run folder of a training command: new, continued or already finished.
+"""Open the run folder of a training command: new, continued or already finished; and save a checkpoint in it.
 
 A refused start leaves no new folder and changes nothing in an existing one: nothing is written there before
 `start_run`.
@@ -20,6 +20,7 @@ import torch
 
 import mini_tf
 from mini_tf.optimizers import IMPLEMENTATION
+from mini_tf.recipe.sections import Checkpoint
 from mini_tf.run import manifest
 from mini_tf.run.disk import TEMPORARY, Disk, check_plain_files, make_folder
 from mini_tf.run.finding import OUTPUTS, is_same, try_lock
@@ -27,6 +28,7 @@ from mini_tf.run.folder import Run
 from mini_tf.run.identity import Identity, differences, kind_versions
 from mini_tf.run.manifest import Manifest
 from mini_tf.run.metric_files import TensorBoardWriter
+from mini_tf.run.tensors import CheckpointTensors
 from mini_tf.system.errors import RunFault, StorageFault, UsageFault
 from mini_tf.system.processor import processor
 
@@ -269,3 +271,18 @@ def check_exact(run: Run, settings: Mapping[str, Any], exact: bool, warn: Callab
     if changed:
         warn(f"continuing, but not bit-exact: {changed}")
     run.fingerprint = fingerprint(run, settings)
+
+
+def save_checkpoint(
+    run: Run,
+    step: int,
+    tensors: CheckpointTensors,
+    counters: dict[str, Any],
+    score: float | None,
+    settings: Checkpoint,
+    warn: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Save a checkpoint, update model.safetensors, and delete the checkpoints that `settings` does not keep."""
+    run.save(step, tensors, counters, score)
+    run.publish(warn=warn)
+    run.rotate(settings.keep_last, settings.keep_best)

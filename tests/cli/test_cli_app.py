@@ -111,7 +111,7 @@ def test_hints_name_commands_and_options_that_exist() -> None:
     program = get_command(app)
     hints = [hint for group in (*COMMANDS.values(), *OPTIONS.values(), WITHOUT_COMMAND) for hint in group.values()]
     options = {"--from", "--pieces", "--to"}  # of `recipe init`, `tokenizer encode` and `export`
-    for name in ("pretrain", "generate", "predict", "evaluate", "inspect-attention"):
+    for name in ("pretrain", "generate", "predict", "evaluate", "inspect-attention", "serve"):
         options |= {option for parameter in program.commands[name].params for option in parameter.opts}
     for hint in hints:
         for words in re.findall(r"minitf ((?:[a-z][a-z-]* ?)+)", hint.replace("{command}", "predict")):
