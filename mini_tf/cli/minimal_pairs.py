@@ -7,7 +7,7 @@ from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.terminal.console import Console
 from mini_tf.cli.terminal.processes import group_of, leave_to_rank_0
 from mini_tf.recipe.metrics import Gate, failures
-from mini_tf.system.errors import GateMissed, UsageFault
+from mini_tf.system.errors import GateMissed
 
 if TYPE_CHECKING:
     from mini_tf.scores.intervals import PairScores
@@ -24,7 +24,7 @@ def evaluate_pairs(
     from mini_tf.pipelines import pipeline_of
     from mini_tf.scores.intervals import pair_scores
 
-    kind, description = _score_kind(trained, score)
+    kind, description = trained.recipe.objective.text_score(score, trained.folder.name, "--pairs")
     check_gates(bounds, "pairs", trained.recipe)
     pairs = read_pairs(files)
     texts, places = (
@@ -37,7 +37,7 @@ def evaluate_pairs(
     for note in unread.notes():
         console.say(note)
     with group_of() as group:
-        scores = pipeline_of(trained).score_texts(texts, places, kind, group)
+        scores = pipeline_of(trained).text_scorer(kind, group).texts(texts, places)
     leave_to_rank_0(group)
     found = list(zip(pairs, scores[::2], scores[1::2], strict=True))
     overall = pair_scores(scores[::2], scores[1::2])
@@ -65,34 +65,6 @@ def evaluate_pairs(
     if missed := failures(bounds, metrics):
         raise GateMissed(missed[0], faults=missed)
     return 0
-
-
-def _score_kind(trained: "Trained", score: str | None) -> tuple[str, str]:
-    """The way to score a text, and its description; UsageFault if the model has none or not this one."""
-    settings = trained.recipe.objective.pipeline()
-    known: Mapping[str, str] = {} if settings is None else settings.TEXT_SCORES
-    if not known:
-        objective = trained.recipe.objective.kind
-        hint = f"others do: {', '.join(_scoring())}"
-        raise UsageFault(
-            f"--pairs: {trained.folder.name} has the objective {objective}, which gives texts no probability", hint=hint
-        )
-    if score is not None and score not in known:
-        raise UsageFault(f"--score {score}: {trained.folder.name} has {' or '.join(known)}")
-    kind = score or next(iter(known))
-    return kind, known[kind]
-
-
-def _scoring() -> list[str]:
-    """The objectives whose models give texts a probability."""
-    from mini_tf.recipe.kinds import kinds_of
-
-    found: Mapping[str, Any] = kinds_of("objectives")
-    return [
-        word
-        for word, settings in found.items()
-        if (pipeline := settings().pipeline()) is not None and pipeline.TEXT_SCORES
-    ]
 
 
 def _text(overall: "PairScores", description: str) -> str:

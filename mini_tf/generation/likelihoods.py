@@ -6,8 +6,9 @@ too, since a word's later tokens give away the earlier ones (Kauf and Ivanova 20
 a forward pass of a row for each token.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import tee
+import math
+from collections.abc import Iterator, Sequence
+from itertools import islice, tee
 from typing import NamedTuple
 
 import numpy as np
@@ -34,58 +35,86 @@ Row = tuple[Ids, list[tuple[int, int]]]
 """Input ids, and (position, token) of each target."""
 
 
+class TokenScores(NamedTuple):
+    """Of each token of a text, in nats: its log-probability, and the entropy of the distribution that gives it.
+
+    NaN for a first token before which a decoder reads nothing.
+    """
+
+    log_p: list[float]
+    entropy: list[float]
+
+
 class TextScorer:
-    """Scores texts between `affixes`, which are not scored. group: processes that divide the work."""
+    """Scores texts between `affixes`, which are not scored. group: processes that divide the work.
 
-    def __init__(self, model: Model, tokenizer: Tokenizer, affixes: Affixes, group: ProcessGroup | None = None) -> None:
-        self.model, self.tokenizer, self.group = model, tokenizer, group or ProcessGroup()
-        self._before, self._behind = (tuple(ids) for ids in affixes)
+    score: `causal` of a decoder; of an encoder `word`, which masks the later tokens of a word with each token, or
+    `token`. RunFault if the tokenizer of an encoder has no mask token.
+    """
 
-    def causal(self, texts: Sequence[str], places: Sequence[str] = ()) -> list[float]:
-        """Log-probabilities by a decoder; without a separator at the start, the first token is not scored."""
-
-        def rows(ids: Ids) -> Iterator[Row]:
-            end = len(ids) - len(self._behind)
-            yield ids[: end - 1], [(i - 1, ids[i]) for i in range(max(1, len(self._before)), end)]
-
-        return self._scores(texts, places, rows, lookahead=1)
-
-    def masked(self, texts: Sequence[str], places: Sequence[str] = (), whole_words: bool = True) -> list[float]:
-        """Pseudo-log-likelihoods by an encoder. RunFault if the tokenizer has no mask token."""
-        mask = self.tokenizer.vocabulary.mask
-        if mask is None:
+    def __init__(
+        self, model: Model, tokenizer: Tokenizer, around: Affixes, score: str, group: ProcessGroup | None = None
+    ) -> None:
+        self.model, self.tokenizer, self.score, self.group = model, tokenizer, score, group or ProcessGroup()
+        self._before, self._behind = (tuple(ids) for ids in around)
+        self._first = max(1, len(self._before)) if score == "causal" else len(self._before)  # token that is scored
+        if score != "causal" and tokenizer.vocabulary.mask is None:
             raise RunFault("the model's tokenizer has no [MASK] token, so the model cannot score texts")
 
-        def rows(ids: Ids) -> Iterator[Row]:
-            words = self.tokenizer.word_starts(np.array(ids)).cumsum()
-            for i in range(len(self._before), len(ids) - len(self._behind)):
-                hidden = [j == i or (whole_words and j > i and words[j] == words[i]) for j in range(len(ids))]
-                yield tuple(mask if one else id for one, id in zip(hidden, ids, strict=True)), [(i, ids[i])]
+    def texts(self, texts: Sequence[str], places: Sequence[str] = ()) -> list[float]:
+        """The log-probability of each text. DataFault if one is longer than the context."""
+        longest = self.model.context + (self.score == "causal")  # a decoder does not read the last token
+        encoded = self._encode(texts, places, longest)
+        scores = self._scores(encoded, with_entropy=False)
+        return [sum(scores[ids].log_p) for ids in encoded]
 
-        return self._scores(texts, places, rows, lookahead=0)
+    def tokens(self, texts: Sequence[str], places: Sequence[str] = ()) -> list[TokenScores]:
+        """The scores of the tokens of each text.
 
-    def _scores(
-        self, texts: Sequence[str], places: Sequence[str], rows: Callable[[Ids], Iterator[Row]], lookahead: int
-    ) -> list[float]:
-        encoded = self._encode(texts, places, self.model.context + lookahead)
+        Of a text longer than the context, a decoder reads at least half of the context before each further token; an
+        encoder reads a context with the token in the middle.
+        """
+        encoded = self._encode(texts, places, None)
+        scores = self._scores(encoded, with_entropy=True)
+        blank = [math.nan] * (self._first - len(self._before))
+        return [TokenScores(blank + scores[ids].log_p, blank + scores[ids].entropy) for ids in encoded]
+
+    def _causal_rows(self, ids: Ids) -> Iterator[Row]:
+        end, context, scored, start = len(ids) - len(self._behind), self.model.context, self._first, 0
+        while scored < end:
+            stop = min(end, start + context + 1)
+            yield ids[start : stop - 1], [(i - 1 - start, ids[i]) for i in range(scored, stop)]
+            scored, start = stop, stop - 1 - context // 2
+
+    def _masked_rows(self, ids: Ids) -> Iterator[Row]:
+        words, mask = self.tokenizer.word_starts(np.array(ids)).cumsum(), self.tokenizer.vocabulary.mask
+        assert mask is not None
+        for i in range(self._first, len(ids) - len(self._behind)):
+            start = max(0, min(i - self.model.context // 2, len(ids) - self.model.context))
+            row = range(start, min(len(ids), start + self.model.context))
+            hidden = [j == i or (self.score == "word" and j > i and words[j] == words[i]) for j in row]
+            yield tuple(mask if one else ids[j] for j, one in zip(row, hidden, strict=True)), [(i - start, ids[i])]
+
+    def _scores(self, encoded: Sequence[Ids], with_entropy: bool) -> dict[Ids, TokenScores]:
+        """The scores of the scored tokens of each text."""
         unique = sorted(
             set(encoded), key=lambda ids: (len(ids), ids)
         )  # so that equal texts have equal scores, whatever the batch
-        sums = dict.fromkeys(unique, 0.0)
+        rows = self._causal_rows if self.score == "causal" else self._masked_rows
+        scores = {ids: TokenScores([], []) for ids in unique}
         self.model.eval()
-        with show_progress(f"scoring {len(texts):,} texts") as report_progress:
+        with show_progress(f"scoring {len(encoded):,} texts") as report_progress:
             done, (own, counted) = 0, tee(batches((ids, *row) for ids in unique for row in rows(ids)))
-            scores = divided(
-                self.group, own, lambda batch: [self._log_probs([(inputs, at) for _, inputs, at in batch])]
-            )
-            for batch, of_batch in zip(counted, scores, strict=True):
-                for (ids, _, _), score in zip(batch, of_batch, strict=True):
-                    sums[ids] += score
+            values = divided(self.group, own, lambda batch: self._values([row[1:] for row in batch], with_entropy))
+            for batch in counted:
+                for (ids, _, _), (log_p, entropy) in zip(batch, islice(values, len(batch)), strict=True):
+                    scores[ids].log_p.extend(log_p)
+                    scores[ids].entropy.extend(entropy)
                 done += len({ids for ids, _, _ in batch})
                 report_progress(min(1.0, done / len(unique)))
-        return [sums[ids] for ids in encoded]
+        return scores
 
-    def _encode(self, texts: Sequence[str], places: Sequence[str], longest: int) -> list[Ids]:
+    def _encode(self, texts: Sequence[str], places: Sequence[str], longest: int | None) -> list[Ids]:
         encoded = []
         for number, ids in enumerate(self.tokenizer.encode_batch(texts)):
             place = f"{places[number]}: " if places else ""
@@ -93,24 +122,28 @@ class TextScorer:
             sequence = (*self._before, *map(int, ids), *self._behind)
             if not len(ids):
                 raise DataFault(f"{place}the text {texts[number][:40]!r} has no token", where=where)
-            if len(sequence) > longest:
+            if longest is not None and len(sequence) > longest:
                 what = f"a text of {len(sequence)} tokens, more than the model's context of {self.model.context}"
                 raise DataFault(f"{place}{what}", hint="remove the line", where=where)
             encoded.append(sequence)
         return encoded
 
-    def _log_probs(self, rows: Sequence[Row]) -> list[float]:
-        """The sum of the log-probabilities of each row's targets."""
+    def _values(self, rows: Sequence[Row], with_entropy: bool) -> list[tuple[list[float], list[float]]]:
+        """The log-probabilities of each row's targets, and the entropies if they are wanted."""
         labels = [[id for _, id in targets] for _, targets in rows]
-        found = predict_targets(self.model, hidden_at(self.model, rows), labels, self.tokenizer.vocabulary.size)
-        return [float(row.log_p.sum()) for row in found]
+        hidden, size = hidden_at(self.model, rows), self.tokenizer.vocabulary.size
+        of_rows = predict_targets(self.model, hidden, labels, size, with_entropy)
+        return [(row.log_p.tolist(), [] if row.entropy is None else row.entropy.tolist()) for row in of_rows]
 
 
 class TargetPredictions(NamedTuple):
-    """Of the targets of a row: the log-probability of each in nats, and the most probable token in its place, (T,)."""
+    """Of the targets of a row, (T,): the log-probability of each in nats, the most probable token in its place, and the
+    entropy of the distribution in nats if it was asked for.
+    """
 
     log_p: Float[Tensor, " T"]
     best: Int[Tensor, " T"]
+    entropy: Float[Tensor, " T"] | None = None
 
 
 @torch.inference_mode()
@@ -125,30 +158,37 @@ def hidden_at(model: Model, rows: Sequence[Row]) -> Tensor:
 
 @torch.inference_mode()
 def predict_targets(
-    model: Model, hidden: Tensor, labels: Sequence[Sequence[int]], vocabulary_size: int
+    model: Model,
+    hidden: Tensor,
+    labels: Sequence[Sequence[int]],
+    vocabulary_size: int,
+    with_entropy: bool = False,
 ) -> list[TargetPredictions]:
     """What hidden states (T, D) predict of the `labels` of each row, T in all. RunFault if logits are not finite."""
     flat = torch.tensor([id for row in labels for id in row], device=hidden.device)
-    n, found = max(1, LOGITS // vocabulary_size), []
+    n, parts = max(1, LOGITS // vocabulary_size), []
     for part, ids in zip(hidden.split(n), flat.split(n), strict=True):
         logits = model.logits(part)
         check_finite(logits)
-        found.append((logits.float().log_softmax(dim=-1).gather(1, ids[:, None]).squeeze(1), logits.argmax(dim=-1)))
-    log_p, best = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
+        log_p = logits.float().log_softmax(dim=-1)  # (T, V)
+        entropy = [-(log_p.exp() * log_p).nan_to_num(0.0).sum(dim=-1)] if with_entropy else []  # 0 log 0 is 0
+        parts.append([log_p.gather(1, ids[:, None]).squeeze(1), logits.argmax(dim=-1), *entropy])
     sizes = [len(row) for row in labels]
-    rows = zip(log_p.double().split(sizes), best.split(sizes), strict=True)  # MPS has no float64
-    return [TargetPredictions(*row) for row in rows]
+    log_p, best, *entropy = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
+    columns = [log_p.double().split(sizes), best.split(sizes)]  # MPS has no float64
+    columns += [each.double().split(sizes) for each in entropy]
+    return [TargetPredictions(*row) for row in zip(*columns, strict=True)]
 
 
 def batches(
     rows: Iterator[tuple[Ids, Ids, list[tuple[int, int]]]],
 ) -> Iterator[list[tuple[Ids, Ids, list[tuple[int, int]]]]]:
-    """Rows of ascending length in batches of at most BATCH_TOKENS; rows without a target are left out."""
+    """Successive rows in batches of at most BATCH_TOKENS; rows without a target are left out."""
     batch: list[tuple[Ids, Ids, list[tuple[int, int]]]] = []
     for row in rows:
         if not row[2]:
             continue
-        if batch and (len(batch) + 1) * len(row[1]) > BATCH_TOKENS:
+        if batch and (len(batch) + 1) * max(len(row[1]), max(len(other[1]) for other in batch)) > BATCH_TOKENS:
             yield batch
             batch = []
         batch.append(row)

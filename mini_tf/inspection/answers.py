@@ -154,7 +154,7 @@ def predictions(trained: Trained, questions: Questions) -> list[Prediction]:
             )
     found = []
     for answer in questions.answers:
-        log_p, best = (part[answer.first : answer.first + len(answer.ids)] for part in by_row[answer.row])
+        log_p, best = (part[answer.first : answer.first + len(answer.ids)] for part in by_row[answer.row][:2])
         found.append(Prediction(float(log_p.sum()), tuple(best.tolist())))
     return found
 

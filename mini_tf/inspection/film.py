@@ -124,9 +124,9 @@ def _nearest(trained: Trained, word: str) -> Sequence[Sequence[Cell]]:
 
 def _accuracies(trained: Trained, pairs: Sequence[MinimalPair]) -> Iterator[Sequence[Cell]]:
     """Accuracy on all pairs, and by their finest group."""
-    scorer = TextScorer(trained.model, trained.tokenizer, text_affixes(trained))
-    score = scorer.causal if trained.recipe.model.causal else scorer.masked
-    scores = score([text for pair in pairs for text in pair[:2]])
+    kind = "causal" if trained.recipe.model.causal else "word"
+    scorer = TextScorer(trained.model, trained.tokenizer, text_affixes(trained), kind)
+    scores = scorer.texts([text for pair in pairs for text in pair[:2]])
     groups: dict[str, list[tuple[float, float]]] = {"all": []}
     for pair, good, bad in zip(pairs, scores[::2], scores[1::2], strict=True):
         names = ["all", *(pair.groups[column] for column in GROUPS[::-1] if column in pair.groups)][:2]

@@ -2,7 +2,8 @@
 
 The contract is here; every other file of this package is one pipeline, named by an objective (`PIPELINE`). A pipeline
 overrides what it supports: `generator` or `predictor` for one of the two commands, `metric_accumulator` and
-`generate_with_references` for metrics, `sample` for the samples that training saves, `score_texts` for minimal pairs.
+`generate_with_references` for metrics, `sample` for the samples that training saves, `text_scorer` for minimal pairs
+and surprisal.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.generation.likelihoods import TextScorer
 from mini_tf.generation.text_generator import Follower
 from mini_tf.nn.model import Model
 from mini_tf.parallel.group import ProcessGroup
@@ -207,14 +209,8 @@ class Pipeline:
         """The sample that training saves after an evaluation; None if the model generates no text."""
         return None
 
-    def score_texts(
-        self, texts: Sequence[str], places: Sequence[str] = (), kind: str = "", group: ProcessGroup | None = None
-    ) -> list[float]:
-        """The log-probability of each text in nats, of a kind of TEXT_SCORES (default: the first one).
-
-        places: file and line of each text. group: processes that divide the work. DataFault for a text without tokens
-        or longer than the context.
-        """
+    def text_scorer(self, kind: str, group: ProcessGroup | None = None) -> TextScorer:
+        """Scores texts and their tokens by a kind of TEXT_SCORES. group: processes that divide the work."""
         raise NotImplementedError
 
     def generator(self, options: GenerateOptions) -> Generator:

@@ -44,11 +44,8 @@ class MaskFillingSettings(PipelineSettings):
 
 
 class MaskFilling(Pipeline):
-    def score_texts(
-        self, texts: Sequence[str], places: Sequence[str] = (), kind: str = "", group: ProcessGroup | None = None
-    ) -> list[float]:
-        scorer = TextScorer(self.token_predictor(), self.bundle.tokenizer, text_affixes(self.bundle), group)
-        return scorer.masked(texts, places, whole_words=kind != "token")
+    def text_scorer(self, kind: str, group: ProcessGroup | None = None) -> TextScorer:
+        return TextScorer(self.token_predictor(), self.bundle.tokenizer, text_affixes(self.bundle), kind, group)
 
     def generator(self, options: GenerateOptions) -> "MaskFillGenerator":
         return MaskFillGenerator(self.bundle, options, self.token_predictor())

@@ -1,7 +1,5 @@
 """Text generation: a decoder continues prompts."""
 
-from collections.abc import Sequence
-
 from mini_tf.data.store import Store
 from mini_tf.generation.likelihoods import TextScorer
 from mini_tf.generation.text_generator import TextGenerator
@@ -34,11 +32,8 @@ class TextGeneration(Pipeline):
         [texts] = generator.generate([prompt], seed_of("sample"), recipe.log.samples)
         return "\n\n".join(recipe.generate.prompt + generated.text for generated in texts) + "\n"
 
-    def score_texts(
-        self, texts: Sequence[str], places: Sequence[str] = (), kind: str = "", group: ProcessGroup | None = None
-    ) -> list[float]:
-        scorer = TextScorer(self.bundle.model, self.bundle.tokenizer, text_affixes(self.bundle), group)
-        return scorer.causal(texts, places)
+    def text_scorer(self, kind: str, group: ProcessGroup | None = None) -> TextScorer:
+        return TextScorer(self.bundle.model, self.bundle.tokenizer, text_affixes(self.bundle), kind, group)
 
     def generator(self, options: GenerateOptions) -> DecoderGenerator:
         return DecoderGenerator(self.bundle, options)

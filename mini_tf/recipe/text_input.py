@@ -15,8 +15,10 @@ from mini_tf.system.limits import format_bytes, limits
 _BYTE_ORDER_MARK = "\ufeff"
 
 
-def read_lines(file: Path | None) -> Iterator[str]:
+def read_lines(file: Path | None, option: str = "--input ") -> Iterator[str]:
     """Lines of a file, or of stdin (None or -), each as soon as it arrives, without line ends and byte order mark.
+
+    option: what stands before the name of the file in a message.
 
     DataFault if the file cannot be read, or a line is not UTF-8 or longer than limits().prompt_bytes.
     """
@@ -29,7 +31,7 @@ def read_lines(file: Path | None) -> Iterator[str]:
         with file.open("rb") as lines:
             yield from _decoded(lines, str(file))
     except (OSError, ValueError) as error:
-        raise DataFault(f"--input {file}: {getattr(error, 'strerror', None) or error}", where=[str(file)]) from error
+        raise DataFault(f"{option}{file}: {getattr(error, 'strerror', None) or error}", where=[str(file)]) from error
 
 
 def _decoded(lines: BinaryIO, name: str) -> Iterator[str]:

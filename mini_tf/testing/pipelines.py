@@ -115,18 +115,23 @@ def reads_a_text_as_it_is_inspected(fixture: PipelineFixture) -> None:
 
 
 def scores_texts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
-    """By each kind of TEXT_SCORES; the score is that of the text, also beside longer ones."""
-    has = type(fixture.pipeline).score_texts is not Pipeline.score_texts
-    message = "TEXT_SCORES must be declared if and only if the pipeline defines score_texts"
+    """By each kind of TEXT_SCORES; the score is that of the text, also beside longer ones, and the sum of its tokens'
+    scores.
+    """
+    has = type(fixture.pipeline).text_scorer is not Pipeline.text_scorer
+    message = "TEXT_SCORES must be declared if and only if the pipeline defines text_scorer"
     assert has == bool(fixture.settings.TEXT_SCORES), message
     texts = ["the old man", "a", "the old man", "no dog ever saw the old man sleep"]
     for kind in fixture.settings.TEXT_SCORES:
-        together = fixture.pipeline.score_texts(texts, kind=kind)
-        alone = [fixture.pipeline.score_texts([text], kind=kind)[0] for text in texts]
+        scorer = fixture.pipeline.text_scorer(kind)
+        together = scorer.texts(texts)
+        alone = [scorer.texts([text])[0] for text in texts]
         near = all(math.isclose(one, other, abs_tol=1e-4) for one, other in zip(together, alone, strict=True))
         assert near, f"a score must not depend on the batch: {together} {alone}"
         assert together[0] == together[2], f"equal texts must have equal scores: {together}"
         assert all(score <= 0 for score in together), f"a score must be a log-probability: {together}"
+        sums = [float(np.nansum(scores.log_p)) for scores in scorer.tokens(texts)]
+        assert np.allclose(sums, together, atol=1e-4), f"a score must be the sum of its tokens': {together} {sums}"
 
 
 def measures_the_declared_metrics(fixture: PipelineFixture) -> None:

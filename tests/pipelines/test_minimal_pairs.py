@@ -1,6 +1,7 @@
 """`minitf evaluate --pairs`: scores of sentences against sums written out, and the command's figures and refusals."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines import pipeline_of
 from mini_tf.scores.intervals import pair_scores
 from mini_tf.system.errors import DataFault
-from mini_tf.trained.opening import open_trained
+from mini_tf.trained.opening import Trained, open_trained
 
 BPE = "tokenizer={kind: bpe, vocab_size: 300}"
 TEXTS = ["the king was old", "a", "no sailor ever saw the old king sleep", "the king were old", "a"]
@@ -36,6 +37,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def lines(*pairs: tuple[str, str], **more: str) -> str:
     return "".join(json.dumps({"sentence_good": good, "sentence_bad": bad, **more}) + "\n" for good, bad in pairs)
+
+
+def scored(opened: Trained, texts: Sequence[str], kind: str | None = None, places: Sequence[str] = ()) -> list[float]:
+    """By the default of the model's pipeline, or a kind."""
+    kind, _ = opened.recipe.objective.text_score(kind, "", "")
+    return pipeline_of(opened).text_scorer(kind).texts(texts, places)
 
 
 def measured(run: Path, *words: str | Path) -> dict[str, Any]:
@@ -62,7 +69,7 @@ def test_a_decoders_score_is_the_sum_over_the_tokens_after_the_start(
         with torch.no_grad():
             log_p = opened.model.logits(opened.model(Tokens(torch.tensor([ids]))).y)[0].log_softmax(-1)
         expected.append(sum(float(log_p[i - 1, ids[i]]) for i in range(1, len(ids))))
-    assert pipeline_of(opened).score_texts(TEXTS) == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    assert scored(opened, TEXTS) == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["word", "token"])
@@ -87,11 +94,9 @@ def test_an_encoders_score_is_the_sum_over_masked_tokens(
                 log_p = opened.model.logits(opened.model(Tokens(torch.tensor([ids]))).y)[0, i + 1].log_softmax(-1)
             total += float(log_p[id])
         expected.append(total)
-    assert pipeline_of(opened).score_texts(TEXTS, kind=kind) == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    assert scored(opened, TEXTS, kind) == pytest.approx(expected, rel=1e-5, abs=1e-5)
     if kind == "word":
-        assert pipeline_of(opened).score_texts(TEXTS) != pytest.approx(
-            pipeline_of(opened).score_texts(TEXTS, kind="token")
-        )
+        assert scored(opened, TEXTS) != pytest.approx(scored(opened, TEXTS, "token"))
 
 
 @pytest.mark.parametrize(("name", "longest"), [("decoder", 1), ("tail", 1), ("encoder", 0)])
@@ -99,12 +104,12 @@ def test_a_text_is_scored_up_to_the_context_and_refused_beyond(runs: Path, name:
     """A decoder does not read the last token."""
     opened = open_trained(runs / name, device="cpu")
     n = opened.model.context + longest - (name != "tail")  # of the text, whose characters are a token each
-    [score] = pipeline_of(opened).score_texts(["~" * n])
+    [score] = scored(opened, ["~" * n])
     assert score < 0
     with pytest.raises(
         DataFault, match=f"x.txt:1: a text of .* tokens, more than the model's context of {opened.model.context}"
     ):
-        pipeline_of(opened).score_texts(["~" * (n + 1)], ["x.txt:1"])
+        scored(opened, ["~" * (n + 1)], places=["x.txt:1"])
 
 
 def test_tokens_around_a_text_are_read_and_not_scored(runs: Path) -> None:
@@ -113,7 +118,7 @@ def test_tokens_around_a_text_are_read_and_not_scored(runs: Path) -> None:
     with torch.no_grad():
         log_p = opened.model.logits(opened.model(Tokens(torch.tensor([[5, 6, *ids]]))).y)[0].log_softmax(-1)
     expected = sum(float(log_p[i + 1, id]) for i, id in enumerate(ids))
-    [score] = likelihoods.TextScorer(opened.model, opened.tokenizer, Affixes(*around)).causal([TEXTS[0]])
+    [score] = likelihoods.TextScorer(opened.model, opened.tokenizer, Affixes(*around), "causal").texts([TEXTS[0]])
     assert score == pytest.approx(expected, rel=1e-5)
 
 
@@ -135,7 +140,7 @@ def test_the_command_prints_accuracy_in_all_and_by_paradigm(runs: Path, name: st
     found = measured(
         runs / name, "--pairs", file, "--assert", "pairs.accuracy>=0.1", "--assert", "pairs.accuracy.equal==0.5"
     )
-    scores = pipeline_of(open_trained(runs / name, device="cpu")).score_texts([text for pair in PAIRS for text in pair])
+    scores = scored(open_trained(runs / name, device="cpu"), [text for pair in PAIRS for text in pair])
     right = [scores[2 * n] > scores[2 * n + 1] for n in range(2)]
     assert found["metrics"]["pairs.accuracy"] == (sum(right) + 0.5) / 3
     assert found["metrics"]["pairs.n"] == 3

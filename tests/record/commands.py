@@ -200,6 +200,12 @@ COMMANDS = {
         "inspect positions text", "inspect positions spans --json", "inspect positions pairs --stack encoder"
     ),
     "inspect softmax": command("inspect softmax text 'The old king' --json", "inspect softmax killed 'red dog'"),
+    "inspect surprisal": command(
+        "inspect surprisal text tiny.txt -o surprisal.csv",
+        "inspect surprisal masked --words --bits",
+        "inspect surprisal classify tiny.txt",
+        stdin="The old king\n",
+    ),
     "inspect replaced": command(
         "inspect replaced replaced 'The old king was here' --seed 2",
         "inspect replaced replaced 'The king' --json",

@@ -8,7 +8,7 @@ from mini_tf.recipe.kind_settings.directions import Direction
 from mini_tf.recipe.kind_settings.pipelines import PipelineSettings
 from mini_tf.recipe.kinds import Kind, Rules, listing, settings_of
 from mini_tf.recipe.values import show
-from mini_tf.system.errors import suggest
+from mini_tf.system.errors import UsageFault, suggest
 
 if TYPE_CHECKING:
     from mini_tf.data.datasets import Dataset
@@ -120,6 +120,21 @@ class ObjectiveSettings(Kind):
         """Names of the classes or tags, if the recipe lists them."""
         return None
 
+    @classmethod
+    def text_score(cls, kind: str | None, run: str, option: str) -> tuple[str, str]:
+        """The way to score a text, by default the first one of its pipeline, and its description.
+
+        UsageFault, which names the `run` and the `option` that needs it, if there is none or not this one.
+        """
+        pipeline = cls.pipeline()
+        if pipeline is None or not pipeline.TEXT_SCORES:
+            others = [word for word in listing("objectives") if _scores_texts(word)]
+            what = f"{option}: {run} has the objective {cls.kind}, which gives texts no probability"
+            raise UsageFault(what, hint=f"others do: {', '.join(others)}")
+        if kind is not None and kind not in pipeline.TEXT_SCORES:
+            raise UsageFault(f"--score {kind}: {run} has {' or '.join(pipeline.TEXT_SCORES)}")
+        return kind or next(iter(pipeline.TEXT_SCORES)), pipeline.TEXT_SCORES[kind or next(iter(pipeline.TEXT_SCORES))]
+
     def rules_with(self, model: ModelSettings, train: "Train") -> Rules:
         """Further rules between the objective and the recipe, by full recipe keys ("objective.pool")."""
         return ()
@@ -130,3 +145,9 @@ class ObjectiveSettings(Kind):
         Raises DataFault if the vocabulary lacks a special token that the objective needs.
         """
         raise NotImplementedError
+
+
+def _scores_texts(word: str) -> bool:
+    """Whether models of this objective give texts a probability."""
+    settings: Any = settings_of("objectives", word)
+    return (pipeline := settings().pipeline()) is not None and bool(pipeline.TEXT_SCORES)
