@@ -99,19 +99,23 @@ def usual_signals() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def quick(pytestconfig: pytest.Config) -> Iterator[None]:
-    """Without what takes most of a tiny run's time: waiting for the disk, which nobody unplugs here,
-    baselines, and seeds of devices that are not there, for each of which torch writes down the stack.
+    """Without what takes most of a tiny run's time: waiting for the disk, which nobody unplugs here, baselines, steps
+    that are timed for seconds, and seeds of devices that are not there, for each of which torch writes down the stack.
 
     And without lines about waits, which depend on the clock; test_waits.py has those.
     """
     import torch
 
     from mini_tf.cli.terminal import waits
+    from mini_tf.cost import lengths, overhead, run_cost
     from mini_tf.jobs import baselines, finishing
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         patch.setattr(waits, "DELAY", 1e6)
+        for module, name in ((run_cost, "MEASURED_SECONDS"), (lengths, "MEASURED_SECONDS")):
+            patch.setattr(module, name, 0.01)
+        patch.setattr(overhead, "EVALUATION_SECONDS", 0.01)
         patch.setattr(finishing, "baselines_of", lambda parts, check: baselines.Baselines())
         patch.setattr(baselines, "baselines_of_trained", lambda trained, store, note: baselines.Baselines())
         if pytestconfig.option.markexpr != "gpu":

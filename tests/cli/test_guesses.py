@@ -108,7 +108,11 @@ def test_a_guess_is_answered_by_the_right_command(typed: str, answer: str) -> No
         ("generate nowhere x", "no such run: nowhere; `minitf runs list` lists all runs", 5),
         ("generate mine x --temperature 1000", "--temperature: must be at most 100, got 1000", 2),
         ("generate mine x --step many", "no such checkpoint: 'many'; use a step number, `last` or `best`", 2),
-        ("pretrain val=0.1", "command line: val=0.1: no such key; did you mean data.split=10%, or data.val=FILE?", 3),
+        (
+            "pretrain val=0.1",
+            "command line: val=0.1: no such key; did you mean data.split (a share such as 10%; data.val names a file)?",
+            3,
+        ),
         ("inspect positions mine --device gpu", "--device 'gpu': must be auto, cpu, cuda, cuda:N or mps", 2),
     ],
 )

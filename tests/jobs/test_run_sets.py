@@ -17,7 +17,6 @@ from commands import EXACT, TINY, minitf, refused, trained
 
 from mini_tf.cli.finetune import finetune
 from mini_tf.cli.gate_checks import check_gates
-from mini_tf.cost import run_cost
 from mini_tf.jobs.sets.set_metrics import main_metric, median_run, spread
 from mini_tf.recipe import reading
 from mini_tf.recipe.kinds import settings_of
@@ -341,8 +340,7 @@ def test_extending_is_for_the_seeds_one_by_one(whole: Path, tmp_path: Path) -> N
     assert manifest.read(one).step == 6
 
 
-def test_a_dry_run_is_that_of_one_seed_so_many_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_cost, "MEASURED_SECONDS", 0.1)
+def test_a_dry_run_is_that_of_one_seed_so_many_times(tmp_path: Path) -> None:
     done = minitf("pretrain", TINY, *SEEDS, "--dry-run", "--json", "-d", tmp_path / "run")
     measured = json.loads(done.stdout)["metrics"]
     assert measured["seconds"] == pytest.approx(

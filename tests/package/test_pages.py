@@ -21,7 +21,7 @@ from shared import once
 
 from mini_tf.cli.app import app
 from mini_tf.cli.examples import EXAMPLES
-from mini_tf.cost import lengths, overhead, run_cost
+from mini_tf.cost import lengths, run_cost
 from mini_tf.parallel import launching
 from mini_tf.recipe.arguments import presets
 from mini_tf.recipe.corpora import CorpusSettings
@@ -70,8 +70,6 @@ def ran(page: str, factory: pytest.TempPathFactory) -> tuple[Path, str]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(CorpusSettings, "corpus", short_corpus)
             patch.setattr(run_cost, "peak_flops", lambda device, dtype: 1e11)  # takes seconds; test_cost.py measures it
-            for module, name in ((lengths, "MEASURED_SECONDS"), (overhead, "EVALUATION_SECONDS")):
-                patch.setattr(module, name, 0.01)  # a page needs no median
             patch.setattr(lengths, "MIN_REPETITIONS", 1)
             patch.setattr(launching, "subprocess", launched_by_forks())
             done = shell.run("\n".join(few_steps(block) for block in pages.blocks(page)), folder)

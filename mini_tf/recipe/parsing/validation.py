@@ -188,7 +188,7 @@ _OTHER_NAMES = {
     "schedule.floor (a share of lr)": "min_lr",
     "objective.mask_rate": "mlm_probability masking_ratio",
     "data.train": "dataset train_file dataset_name",
-    "data.split=10%, or data.val=FILE": "val validation val_split val_ratio val_size",
+    "data.split (a share such as 10%; data.val names a file)": "val validation val_split val_ratio val_size",
     "data.val": "validation_file",
     "data.fields": "text_column_name",
     "data.max_train_samples": "max_samples max_examples max_rows rows",
