@@ -29,6 +29,7 @@ class Rows:
     row_labels (B, k): float32 labels of each row.
     examples (B,): int64, the example that each row comes from.
     sentence_starts (B, n): True where a token begins a sentence; None unless the objective has `needs_sentence_starts`.
+    progress (B,): share of the run's steps before that of the row, from 0 to 1; None in evaluation.
     """
 
     ids: np.ndarray
@@ -40,18 +41,22 @@ class Rows:
     row_labels: np.ndarray | None = None
     examples: np.ndarray | None = None
     sentence_starts: np.ndarray | None = None
+    progress: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def slice(self, first: int, last: int) -> "Rows":
         """Rows first..last-1, e.g. of one micro-batch."""
-        tensors = {name: value for name, value in vars(self).items() if value is not None}
-        cut: Any = {
-            name: value.slice(first, last) if isinstance(value, Rows) else value[first:last]
-            for name, value in tensors.items()
+        return self.select(slice(first, last))
+
+    def select(self, rows: Any) -> "Rows":
+        """These rows (a slice or indices), in this order; one may be chosen several times."""
+        arrays = {name: value for name, value in vars(self).items() if value is not None}
+        chosen: Any = {
+            name: value.select(rows) if isinstance(value, Rows) else value[rows] for name, value in arrays.items()
         }
-        return Rows(**cut)
+        return Rows(**chosen)
 
     def padded(self, width: int) -> "Rows":
         """Rows of `width` tokens: shorter ones are padded (segment 0, id 0). The source stays as it is."""

@@ -49,15 +49,21 @@ class TextScorer:
     """Scores texts between `affixes`, which are not scored. group: processes that divide the work.
 
     score: `causal` of a decoder; of an encoder `word`, which masks the later tokens of a word with each token, or
-    `token`. RunFault if the tokenizer of an encoder has no mask token.
+    `token`. first: position of the first token that an encoder predicts. RunFault if its tokenizer has no mask token.
     """
 
     def __init__(
-        self, model: Model, tokenizer: Tokenizer, around: Affixes, score: str, group: ProcessGroup | None = None
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        around: Affixes,
+        score: str,
+        group: ProcessGroup | None = None,
+        first: int = 0,
     ) -> None:
         self.model, self.tokenizer, self.score, self.group = model, tokenizer, score, group or ProcessGroup()
         self._before, self._behind = (tuple(ids) for ids in around)
-        self._first = max(1, len(self._before)) if score == "causal" else len(self._before)  # token that is scored
+        self._first = max(1 if score == "causal" else first, len(self._before))  # token that is scored
         if score != "causal" and tokenizer.vocabulary.mask is None:
             raise RunFault("the model's tokenizer has no [MASK] token, so the model cannot score texts")
 

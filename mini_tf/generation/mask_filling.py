@@ -1,17 +1,43 @@
 """Mask filling: an encoder predicts the most probable tokens at each [MASK]."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from mini_tf.data.prompts import MASK, PromptTokenizer, split_at_masks
 from mini_tf.data.tokenization.stream import TextStream
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.decoding import check_finite, pad
-from mini_tf.generation.prompt_ids import affixes, first_text_id
+from mini_tf.generation.prompt_ids import Affixes, first_text_id
+from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import Model
+from mini_tf.nn.token_positions import TokenPositions
+from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import RunFault, UsageFault
+
+
+class MaskedBefore:
+    """A decoder that predicts masks at the position before them (`objective: hybrid`), called as an encoder is: tokens
+    attend in both directions, and what is predicted at position i is token i.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.decoder = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.decoder, name)
+
+    def __call__(self, tokens: Tokens, source: None = None, at: Tensor | None = None) -> ForwardOutput:
+        """at (T,): flat indices into (B, L) of the masks, none of which is the first token of a text."""
+        assert at is not None, "a masked token is predicted at the position before it; give the positions of the masks"
+        length = tokens.ids.shape[1]
+        positions = tokens.token_positions or TokenPositions(length)
+        both_directions = replace(positions, orders=torch.full_like(tokens.ids, length))
+        output: ForwardOutput = self.decoder(replace(tokens, token_positions=both_directions), None, at - 1)
+        return output
 
 
 class MaskedPrompt(NamedTuple):
@@ -41,17 +67,17 @@ class Candidate(NamedTuple):
 class MaskFiller:
     """Fills masks with an encoder.
 
-    `separated`: texts begin with a separator, as in training. context: maximum length in tokens. RunFault if the
-    tokenizer has no mask token.
+    around: special tokens around a text, as in training. context: maximum length in tokens. first: position of the
+    first token that the model can predict. RunFault if the tokenizer has no mask token.
     """
 
-    def __init__(self, model: Model, tokenizer: Tokenizer, separated: bool, context: int) -> None:
+    def __init__(self, model: Model, tokenizer: Tokenizer, around: Affixes, context: int, first: int = 0) -> None:
         self.model, self.tokenizer, self.context = model, tokenizer, context
         vocabulary = tokenizer.vocabulary
         if vocabulary.mask is None:
             raise RunFault(f"the model's tokenizer has no {MASK} token, so the model cannot fill masks")
         self._mask, self._special = vocabulary.mask, sorted(vocabulary.special_ids)
-        self._affixes = affixes(tokenizer, "masked", separated)
+        self._affixes, self._first = around, first
 
     def encode_prompt(self, prompt: str) -> MaskedPrompt:
         """UsageFault if the prompt has no mask or is longer than the context."""
@@ -67,6 +93,9 @@ class MaskFiller:
             raise UsageFault(
                 f"the prompt has {len(ids)} tokens, more than the context of {self.context}", hint="shorten it"
             )
+        if self._mask in ids[: self._first]:
+            what = f"the prompt begins with {MASK}, which the model predicts from the token before it"
+            raise UsageFault(what, hint="put a word before it")
         return MaskedPrompt(ids, parts)
 
     @torch.inference_mode()

@@ -95,7 +95,7 @@ class TextGenerator:
         self.context = context or model.context
         separated, vocabulary = not recipe.data.split.tail, tokenizer.vocabulary
         self.before = affixes(tokenizer, "continued", separated).before
-        self.prefix = recipe.objective.direction(recipe.model) == "prefix"
+        self.prefix = recipe.objective.prompt_is_prefix(recipe.model)
         self.end_ids = frozenset(vocabulary.ends) if separated else frozenset(vocabulary.ends) - {vocabulary.separator}
         device = next(model.parameters()).device
         self.sync_steps, self.lookahead = (1, 0) if device.type == "cpu" else (GPU_SYNC_STEPS, 1)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from mini_tf.hf.peft import read_adapter, written_adapter
 from mini_tf.hf.proof import FILE, Parity, compare, make_batch
 from mini_tf.hf.tokenizer_config import tokenizer_files
 from mini_tf.nn.layers.head import TaskHead
+from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.recipe.reading import dump
 from mini_tf.recipe.values import show
 from mini_tf.run import manifest, tensors
@@ -39,6 +40,7 @@ PEFT = "peft"
 """The format of a LoRA adapter alone."""
 PLAIN = "safetensors"
 """The format of tensors under their own names, which every model has."""
+SHIFTED = "A masked token is predicted at the position before it: of a mask at position i, take the logits at i - 1."
 CARD, RECIPE, RESOLVED = "README.md", "recipe.yaml", "resolved.yaml"
 
 
@@ -89,6 +91,8 @@ def _export(loaded: LoadedModel, folder: Path, to: str | None, step: int | str |
         return _export_plain(loaded, folder, license)
     if to == PEFT and loaded.recipe.adapter is None:
         raise UsageFault(f"{loaded.folder.name} has no adapter", hint="leave --to out to write its model")
+    if to is not None and to in listing("hf.families"):
+        loaded = _as_other_model(loaded, settings_of("hf.families", to).MODEL)  # type: ignore[attr-defined]
     two = vocabulary_sizes(loaded.tokenizer, loaded.source_tokenizer)[1] is not None
     reasons = (
         ["its sources and targets have two vocabularies, and every family that minitf writes has one"] if two else []
@@ -117,6 +121,22 @@ def _export(loaded: LoadedModel, folder: Path, to: str | None, step: int | str |
     parity.check(folder)
     _write(folder, {FILE: show_json(parity.to_json()).encode()})
     return Exported(folder, head.architecture, parity)
+
+
+def _as_other_model(loaded: LoadedModel, kind: str) -> LoadedModel:
+    """The same weights as a model of this kind, if the objective says that they are one; else as they are."""
+    recipe = loaded.recipe
+    if kind != recipe.objective.ALSO_MODEL:
+        return loaded
+    settings: Any = settings_of("models", kind)
+    model_settings = settings.model_validate(recipe.model.model_dump(exclude={"kind", "init_from"}))
+    recipe = recipe.model_copy(update={"model": model_settings})
+    architecture = Architecture.of(
+        recipe, loaded.tokenizer, loaded.source_tokenizer, loaded.labels, loaded.model.context
+    )
+    model = architecture.initialize(0)
+    model.load_weights(loaded.model.weights())
+    return replace(loaded, recipe=recipe, model=model)
 
 
 @torch.no_grad()
@@ -196,6 +216,8 @@ def model_card(loaded: LoadedModel, written_as: str, license: str) -> str:
     figures = "\n".join(f"| {name} | {value:.6g} |" for name, value in record.metrics.items() if value is not None)
     table = f"| metric | value |\n| --- | --- |\n{figures}\n" if figures else "No metrics were recorded.\n"
     data = f"Trained on `{recipe.data.train}`" if record.step else "Imported; its training data are not known to minitf"
+    shifted = recipe.model.kind == recipe.objective.ALSO_MODEL
+    reading = f"\n\n{SHIFTED}" if shifted else ""
     return f"""---
 license: {license}
 library_name: transformers
@@ -206,7 +228,7 @@ tags: [minitf, {recipe.model.kind}]
 
 {written_as}, {record.parameters:,} parameters, context {loaded.model.context} tokens,
 vocabulary {loaded.tokenizer.vocabulary.size:,}.
-Objective: {recipe.objective.kind}. Written by minitf {mini_tf.__version__}.
+Objective: {recipe.objective.kind}. Written by minitf {mini_tf.__version__}.{reading}
 
 ## Data
 

@@ -173,7 +173,8 @@ def tokenizer_files(loaded: LoadedModel) -> dict[str, bytes]:
         "unk_token": vocabulary.unk,
         "pad_token": vocabulary.pad,
     }
-    tokens |= {} if model.causal and not model.SOURCE else {"mask_token": vocabulary.mask}
+    has_masks = not model.causal or model.SOURCE or "mask" in loaded.recipe.objective.TOKENS
+    tokens |= {"mask_token": vocabulary.mask} if has_masks else {}
     tokens |= {} if model.causal else {"cls_token": begin, "sep_token": separator}
     named = {
         key: names[token] if isinstance(token, int) else token for key, token in tokens.items() if token is not None

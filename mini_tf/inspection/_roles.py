@@ -77,7 +77,7 @@ def role_scores(trained: Trained) -> dict[HeadIndex, Scores]:
     if any(ids is None for ids in rows):
         return {}
     own, *source = (Tokens(ids.to(trained.setup.device)) for ids in rows if ids is not None)
-    if trained.recipe.objective.direction(trained.recipe.model) == "prefix":
+    if trained.recipe.objective.prompt_is_prefix(trained.recipe.model):
         length = own.ids.shape[1]
         own = Tokens(own.ids, TokenPositions(length).with_prefix(own.ids.new_full((N_ROWS,), length)))
     return scores_on(model, own, *source)

@@ -225,7 +225,7 @@ def tokenize_texts(trained: Trained, text: str, target: str | None = None) -> To
     """The text as input of the run's model; for an encoder-decoder `text` is the source."""
     context = trained.model.context
     if not trained.model.needs_source:
-        prefix = trained.recipe.objective.direction(trained.recipe.model) == "prefix"
+        prefix = trained.recipe.objective.prompt_is_prefix(trained.recipe.model)
         longest = trained.generation_context
         input = untruncated_input(trained, text).truncate(context if longest == UNLIMITED else longest)
         n_memory = max(0, len(input.ids) - context)

@@ -121,7 +121,7 @@ def measure_baselines(
     if not recipe.eval.baseline:
         return Baselines()
     data = BaselineData(
-        settings.dataset(), train, val, objective.prepare, labels, "every_token" in settings.PREDICTS, check
+        settings.dataset(), train, val, objective.prepare_evaluation, labels, "every_token" in settings.PREDICTS, check
     )
     measured, notes, absent = dict[str, Measured](), list[str](), dict[str, list[str]]()
     for kind in settings.BASELINES:

@@ -175,7 +175,7 @@ class Parts:
         rows = eval_batch_size(self.recipe, self.setup.micro_batch_size)
         with evaluation_draws(self.setup), self.sharding.whole(), self.setup.autocast():
             batches = (
-                self.objective.prepare(batch.rows).to(self.setup.device)
+                self.objective.prepare_evaluation(batch.rows).to(self.setup.device)
                 for batch in self.val.eval_batches(rows, tokens)
             )
             fitted = self.objective.fit_on_validation(self.task, batches)
@@ -223,7 +223,8 @@ def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: 
         schedule = schedule.extended(begin, steps)
     train = recipe.train
     reduction = parts.sharding.reduction(recipe.runtime.reduce, optimizer)
-    feed = Feed(parts.plan, parts.train, parts.prepare, parts.setup.micro_batch_size, reduction.own)
+    micro_batch_size = parts.setup.micro_batch_size
+    feed = Feed(parts.plan, parts.train, parts.prepare, micro_batch_size, reduction.own, schedule.progress)
     return Training(
         parts.task,
         feed,

@@ -80,6 +80,8 @@ class Objective:
     """`prepare` reads `Rows.sentence_starts`."""
     weights: Mapping[str, float] = {}
     """Weight of each part of the loss; 1 if absent."""
+    token_parts: int = 1
+    """With `NATS_PER_TOKEN`: so many first parts of the loss are cross-entropies, of which each target is in one."""
 
     def __init__(self, settings: ObjectiveSettings) -> None:
         """settings: of this objective; other packages read their class variables."""
@@ -104,6 +106,10 @@ class Objective:
         A pure function: all randomness of a row comes from its key, so any split into micro-batches gives the same.
         """
         raise NotImplementedError
+
+    def prepare_evaluation(self, rows: Rows) -> Batch:
+        """`prepare` for an evaluation; it may make several rows of one, so that each is measured in several ways."""
+        return self.prepare(rows)
 
     def task(self, model: Model) -> nn.Module:
         """The module that computes the loss: task(batch, state) -> LossSums, with `model` as a submodule.

@@ -14,7 +14,9 @@ from pydantic import Field, field_validator
 from mini_tf.data.batch import Rows
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.objectives import ObjectiveSettings
+from mini_tf.recipe.kind_settings import ModelSettings
 from mini_tf.recipe.kinds import Rule, Rules
+from mini_tf.recipe.sections import Train
 from mini_tf.system.errors import DataFault
 
 MAX_SPAN = 10
@@ -30,6 +32,8 @@ class MaskingSettings(ObjectiveSettings):
     """Unit of masking: single tokens, whole words or spans of tokens."""
     mask_rate: float = Field(0.15, gt=0, lt=1)
     """Share of a row's tokens that are selected as targets; at least one per row."""
+    final_mask_rate: float | None = Field(None, gt=0, lt=1)
+    """mask_rate changes linearly to this share at the end of training, which evaluation uses, too; null: constant."""
     replace: tuple[float, float, float] = (0.8, 0.1, 0.1)
     """Shares of the selected tokens that become [MASK], become a random token, stay unchanged."""
     min_distance: int = Field(1, ge=1, le=2**20)
@@ -42,6 +46,11 @@ class MaskingSettings(ObjectiveSettings):
                 f"targets of the scheme {self.scheme} are neighbors; use 1, or scheme: token",
                 ("scheme",),
             )
+
+    def rules_with(self, model: ModelSettings, train: Train) -> Rules:
+        if self.final_mask_rate is not None and train.time is not None:
+            message = "needs the number of steps, which train.time does not say; use train.steps, tokens or epochs"
+            yield Rule("objective.final_mask_rate", message, ("train.time",))
 
     @field_validator("replace")
     @classmethod
@@ -60,13 +69,9 @@ class Masking:
     def __init__(self, settings: MaskingSettings, vocabulary: Vocabulary, task: str) -> None:
         if vocabulary.mask is None:
             raise DataFault(f"the tokenizer has no [MASK] token, which {task} needs")
-        self.scheme, self.mask_rate, self.replace, self.mask = (
-            settings.scheme,
-            settings.mask_rate,
-            settings.replace,
-            vocabulary.mask,
-        )
-        self.min_distance = settings.min_distance
+        self.scheme, self.replace, self.mask = settings.scheme, settings.replace, vocabulary.mask
+        self.mask_rate, self.min_distance = settings.mask_rate, settings.min_distance
+        self.final_mask_rate = settings.mask_rate if settings.final_mask_rate is None else settings.final_mask_rate
         self.special = np.array(sorted(vocabulary.special_ids))
         self.plain = np.setdiff1d(np.arange(vocabulary.size), self.special)
 
@@ -87,7 +92,9 @@ class Masking:
         if rows.segments is not None:
             candidates &= rows.segments[i] != 0
         positions = np.flatnonzero(candidates)
-        n = min(len(positions), max(1, round(self.mask_rate * len(positions))))
+        progress = 1.0 if rows.progress is None else float(rows.progress[i])
+        mask_rate = self.mask_rate + progress * (self.final_mask_rate - self.mask_rate)
+        n = min(len(positions), max(1, round(mask_rate * len(positions))))
         if self.scheme == "token":
             order = rng.permutation(positions)
             return np.sort(order[:n] if self.min_distance == 1 else _apart(order, self.min_distance)[:n])

@@ -24,12 +24,14 @@ from mini_tf.trained.framing import text_affixes
 
 TOP_K = 5
 """Default number of candidates per mask."""
+FILLING_OPTIONS = frozenset({"top_k", "batch_size"})
+"""Options of `generate` for masks."""
 
 
 class MaskFillingSettings(PipelineSettings):
     COMMAND, FRAMING = "generate", "masked"
     UNSUPPORTED_OPTIONS = UNSUPPORTED_BEAM_OPTIONS | dict.fromkeys(
-        GENERATE_OPTIONS - UNSUPPORTED_BEAM_OPTIONS.keys() - {"top_k", "batch_size"},
+        GENERATE_OPTIONS - UNSUPPORTED_BEAM_OPTIONS.keys() - FILLING_OPTIONS,
         "{run} is an encoder, which fills [MASK] and does not continue text",
     )
     DEFAULT_OPTIONS = {"top_k": TOP_K}
@@ -44,11 +46,15 @@ class MaskFillingSettings(PipelineSettings):
 
 
 class MaskFilling(Pipeline):
+    first_position = 0
+    """Position of the first token that the model can predict."""
+
     def text_scorer(self, kind: str, group: ProcessGroup | None = None) -> TextScorer:
-        return TextScorer(self.token_predictor(), self.bundle.tokenizer, text_affixes(self.bundle), kind, group)
+        around = text_affixes(self.bundle)
+        return TextScorer(self.token_predictor(), self.bundle.tokenizer, around, kind, group, self.first_position)
 
     def generator(self, options: GenerateOptions) -> "MaskFillGenerator":
-        return MaskFillGenerator(self.bundle, options, self.token_predictor())
+        return MaskFillGenerator(self.bundle, options, self.token_predictor(), self.first_position)
 
     def token_predictor(self) -> Model:
         """The model that predicts the masked tokens."""
@@ -60,14 +66,14 @@ class MaskFillGenerator:
 
     streams = False
 
-    def __init__(self, bundle: ModelBundle, options: GenerateOptions, model: Model) -> None:
+    def __init__(self, bundle: ModelBundle, options: GenerateOptions, model: Model, first: int = 0) -> None:
         self.top_k, self.batch_size = options.given.get("top_k", TOP_K), options.given.get("batch_size", BATCH_SIZE)
         self.chunk_size = self.batch_size
         if self.top_k < 1:
             raise UsageFault(f"--top-k: must be at least 1, got {self.top_k}")
         context = options.context or model.context
         self.options, self.unread = options, InputWarnings(bundle.tokenizer, context)
-        self.mask_filler = MaskFiller(model, bundle.tokenizer, not bundle.recipe.data.split.tail, context)
+        self.mask_filler = MaskFiller(model, bundle.tokenizer, text_affixes(bundle), context, first)
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
         """The candidates of each mask, or, as a line, the prompt filled with the most probable ones."""

@@ -104,24 +104,25 @@ def ignored_targets_change_nothing(tried: Tried) -> None:
 def prepare_is_pure(tried: Tried) -> None:
     """`prepare` changes neither rows nor random generators; its random choices depend only on a row's key."""
     case = tiny_objective(tried)
-    arrays = {name: value for name, value in vars(case.rows).items() if isinstance(value, np.ndarray)}
-    before = {name: array.copy() for name, array in arrays.items()}
-    generators = torch.get_rng_state(), repr(np.random.get_state())
-    whole, again = case.objective.prepare(case.rows), case.objective.prepare(case.rows)
-    single = [case.objective.prepare(rows) for rows in case.cut(1)]
-    for name, array in arrays.items():
-        message = f"prepare must not change rows.{name}"
-        assert np.array_equal(array, before[name], equal_nan=array.dtype.kind == "f"), message
-    assert torch.equal(torch.get_rng_state(), generators[0]), "prepare must not use torch's global generator"
-    assert repr(np.random.get_state()) == generators[1], "prepare must not use numpy's global generator"
-    for what, batches in (("prepared twice", [again]), ("prepared one by one", single)):
-        assert unpadded(whole) == [row for one in batches for row in unpadded(one)], f"{what}: inputs must be equal"
-        assert equal(whole.labels, torch.cat([one.labels for one in batches])), f"{what}: labels must be equal"
-        targets = [target_indices(one) for one in (whole, *batches)]
-        assert targets[0] == [row for rows in targets[1:] for row in rows], f"{what}: targets must be equal"
-        assert whole.counts == added(one.counts for one in batches), f"{what}: counts must be equal"
-    for name, draw in whole.extras.items():
-        assert equal(draw, again.extras[name]), f"draws: {name} must be equal when prepared twice"
+    for prepare in (case.objective.prepare, case.objective.prepare_evaluation):
+        arrays = {name: value for name, value in vars(case.rows).items() if isinstance(value, np.ndarray)}
+        before = {name: array.copy() for name, array in arrays.items()}
+        generators = torch.get_rng_state(), repr(np.random.get_state())
+        whole, again = prepare(case.rows), prepare(case.rows)
+        single = [prepare(rows) for rows in case.cut(1)]
+        for name, array in arrays.items():
+            message = f"prepare must not change rows.{name}"
+            assert np.array_equal(array, before[name], equal_nan=array.dtype.kind == "f"), message
+        assert torch.equal(torch.get_rng_state(), generators[0]), "prepare must not use torch's global generator"
+        assert repr(np.random.get_state()) == generators[1], "prepare must not use numpy's global generator"
+        for what, batches in (("prepared twice", [again]), ("prepared one by one", single)):
+            assert unpadded(whole) == [row for one in batches for row in unpadded(one)], f"{what}: inputs must be equal"
+            assert equal(whole.labels, torch.cat([one.labels for one in batches])), f"{what}: labels must be equal"
+            targets = [target_indices(one) for one in (whole, *batches)]
+            assert targets[0] == [row for rows in targets[1:] for row in rows], f"{what}: targets must be equal"
+            assert whole.counts == added(one.counts for one in batches), f"{what}: counts must be equal"
+        for name, draw in whole.extras.items():
+            assert equal(draw, again.extras[name]), f"draws: {name} must be equal when prepared twice"
 
 
 @torch.no_grad()
@@ -180,7 +181,8 @@ def training_and_evaluation_have_the_same_loss(tried: Tried) -> None:
     settings = case.objective.settings
     if any(getattr(settings, name) for name in training_keys(settings)):
         return
-    (_, trained), (_, evaluated) = case.sums(training=True), case.sums(training=False)
+    batch, trained = case.sums(training=True)
+    evaluated = case.task.eval()(batch, None)
     for name, part in trained.parts.items():
         assert name in evaluated.parts, f"an evaluation must have the part {name} of the loss"
         what = (
@@ -192,7 +194,7 @@ def training_and_evaluation_have_the_same_loss(tried: Tried) -> None:
 
 @torch.no_grad()
 def equal_logits_have_the_loss_log_v(tried: Tried) -> None:
-    """The first part of the loss of a model that predicts every token with the same probability, and its count."""
+    """The first parts of the loss of a model that predicts every token with the same probability, and their counts."""
     case = tiny_objective(tried)
     if case.objective.settings.LOSS_UNIT != NATS_PER_TOKEN:
         return
@@ -200,13 +202,14 @@ def equal_logits_have_the_loss_log_v(tried: Tried) -> None:
         parameter.zero_()
     for training in (True, False):
         batch, sums = case.sums(training=training)
-        part = next(name for name in sums.parts if name != "penalty")
-        assert batch.counts[part] == len(batch.labels), (
-            f"counts: {part} must be the {len(batch.labels)} targets, not {batch.counts[part]}"
-        )
-        mean = float(sums.parts[part]) / batch.counts[part]
-        log_v = math.log(case.vocabulary.size)
-        assert abs(mean - log_v) < 1e-4, f"with equal logits {part} must be log V = {log_v:g} per target, not {mean:g}"
+        parts = [name for name in sums.parts if name != "penalty"][: case.objective.token_parts]
+        count, log_v = sum(batch.counts[part] for part in parts), math.log(case.vocabulary.size)
+        message = f"counts: {', '.join(parts)} must be the {len(batch.labels)} targets, not {count}"
+        assert count == len(batch.labels), message
+        for part in parts:
+            mean = float(sums.parts[part]) / batch.counts[part]
+            message = f"with equal logits {part} must be log V = {log_v:g} per target, not {mean:g}"
+            assert abs(mean - log_v) < 1e-4, message
 
 
 def inputs_hide_the_targets(tried: Tried) -> None:

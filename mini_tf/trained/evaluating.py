@@ -110,7 +110,7 @@ def kl_divergence(reference: Trained, other: Trained, store: Store) -> float:
     total, targets = 0.0, 0
     with _TargetLogProbs(reference) as first, _TargetLogProbs(other) as second:
         for chunk in packing.eval_rows(rows):
-            batch = reference.objective.prepare(chunk)
+            batch = reference.objective.prepare_evaluation(chunk)
             p, q = (log_probs.of(batch) for log_probs in (first, second))
             total += float(F.kl_div(q, p, reduction="sum", log_target=True))
             targets += p[..., 0].numel()  # (T, V), or (B, L, V) where every token is a target

@@ -68,7 +68,8 @@ def prompt_tokenizer(model: Framed) -> Tokenizer:
     """
     recipe, tokenizer = model.recipe, model.source_tokenizer if model.recipe.model.SOURCE else model.tokenizer
     pipeline, vocabulary = recipe.objective.pipeline(), tokenizer.vocabulary
-    reads_masks = pipeline is not None and pipeline.READS_MASKS if recipe.model.SOURCE else not recipe.model.causal
+    is_encoder = not (recipe.model.SOURCE or recipe.model.causal)
+    reads_masks = is_encoder or (pipeline is not None and pipeline.READS_MASKS)
     if not reads_masks or vocabulary.mask is None:
         return tokenizer
     return PromptTokenizer(

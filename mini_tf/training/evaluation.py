@@ -122,11 +122,11 @@ def evaluate(
         for number, (rows, continues, ends), is_own in in_turns(group, batches):
             if not is_own:
                 if outputs is not None:
-                    outputs.skip(partial(objective.prepare, rows))
+                    outputs.skip(partial(objective.prepare_evaluation, rows))
                 continue
             if each_batch is not None:
                 each_batch()
-            batch = objective.prepare(rows)
+            batch = objective.prepare_evaluation(rows)
             before = _state_of(task, len(rows), continues, state, sharding) if packing.shape.streams else None
             with setup.autocast(), sharding.group.communication():
                 output = task(batch.to(setup.device), before)
@@ -142,7 +142,7 @@ def evaluate(
         if isinstance(task, Task) and type(task).gradient_metrics is not Task.gradient_metrics:
             with sharding.whole():
                 gradients = _gradient_metrics(
-                    task, objective.prepare(next(packing.eval_rows(GRADIENT_ROWS, tokens))), setup
+                    task, objective.prepare_evaluation(next(packing.eval_rows(GRADIENT_ROWS, tokens))), setup
                 )
     task.train(was_training)
     in_order = sorted((one for some in group.all_gather(measured) for one in some), key=itemgetter(0))

@@ -6,7 +6,7 @@ A pure function of the step, so prefetched batches that are never used have no e
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, pairwise
 
 import numpy as np
@@ -19,7 +19,10 @@ from mini_tf.training.plan import Plan, StepRows, rows_of
 
 @dataclass(frozen=True)
 class Feed:
-    """The micro-batches of any step: `n_micro`, or one per row in a smaller step. prepare: `Objective.prepare`."""
+    """The micro-batches of any step: `n_micro`, or one per row in a smaller step.
+
+    prepare: `Objective.prepare`. progress: of a step, `Rows.progress` of its rows.
+    """
 
     plan: Plan
     packing: Packing
@@ -27,6 +30,7 @@ class Feed:
     micro_batch_size: int
     own: Callable[[int], range] = range
     """The micro-batches of this process, out of a number of them (`Reduction.own`); by default all."""
+    progress: Callable[[int], float] = lambda step: 0.5
 
     @property
     def n_micro(self) -> int:
@@ -44,20 +48,22 @@ class Feed:
         bounds = self.bounds(len(chosen.rows))
         own = [bounds[micro] for micro in self.own(len(bounds))]
         if self.plan.reads_own_rows:
-            return [self.prepare(self._rows(StepRows(*(array[first:last] for array in chosen)))) for first, last in own]
-        rows = self._rows(chosen)  # of all processes, since they decide to which length rows are padded
+            parts = (StepRows(*(array[first:last] for array in chosen)) for first, last in own)
+            return [self.prepare(self._rows(part, step)) for part in parts]
+        rows = self._rows(chosen, step)  # of all processes, since they decide to which length rows are padded
         return [self.prepare(rows.slice(first, last)) for first, last in own]
 
     def n_micro_of(self, step: int) -> int:
         """Number of micro-batches of step number `step`, of all processes."""
         return len(self.bounds(len(rows_of(self.plan, step).rows)))
 
-    def _rows(self, chosen: StepRows) -> Rows:
+    def _rows(self, chosen: StepRows, step: int) -> Rows:
         parts = []
         for epoch in np.unique(chosen.epochs):
             of_epoch = chosen.epochs == epoch
             parts.append(self.packing.take(chosen.rows[of_epoch], int(epoch), chosen.keys[of_epoch]))
-        return parts[0] if len(parts) == 1 else _join(parts)
+        rows = parts[0] if len(parts) == 1 else _join(parts)
+        return replace(rows, progress=np.full(len(rows), self.progress(step)))
 
 
 @contextmanager

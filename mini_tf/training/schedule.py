@@ -86,6 +86,15 @@ class TrainingSchedule:
             return step >= self.horizon.steps
         return seconds >= (self.horizon.seconds or 0.0)
 
+    def progress(self, step: int) -> float:
+        """Share of the steps of the run that are before `step`; 1 in an extension, and where `train.time` ends the run.
+
+        It does not depend on the time, so it may decide which samples are drawn.
+        """
+        if self.before is not None:
+            return self.before.progress(step)
+        return 1.0 if self.horizon.steps is None else min(1.0, step / self.horizon.steps)
+
     def n_steps(self, step: int, seconds: float) -> float:
         """Total number of steps; with `train.time`, extrapolated from the `step` finished ones."""
         if self.horizon.steps is not None:

@@ -27,6 +27,7 @@ from mini_tf.data.tokenization.input_warnings import first_tokens, last_tokens
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.decoding import DecodingState
 from mini_tf.generation.mask_filling import Candidate, MaskFiller
+from mini_tf.generation.prompt_ids import affixes
 from mini_tf.generation.text_generator import TextGenerator
 from mini_tf.generation.translation import Translator
 from mini_tf.nn.model import Model
@@ -201,7 +202,7 @@ MASKED = [
 
 @pytest.mark.parametrize(("prompt", "masked", "filled"), MASKED, ids=ascii)
 def test_bytes_of_adjacent_masks_are_one_character(prompt: str, masked: str, filled: str) -> None:
-    filler = MaskFiller(byte_model("encoder", 40), BYTE, True, 40)
+    filler = MaskFiller(byte_model("encoder", 40), BYTE, affixes(BYTE, "masked"), 40)
     best = [[Candidate(BYTE.pieces([id])[0], 1.0, id)] for id in BYTE.encode(masked).tolist()]
     assert filler.fill(filler.encode_prompt(prompt), best) == filled
     assert [one.token for [one] in best] == [f"\\x{byte:02x}" for byte in masked.encode()]

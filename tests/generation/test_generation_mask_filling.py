@@ -15,6 +15,7 @@ from tokenizers.trainers import BpeTrainer
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.mask_filling import Candidate, MaskFiller, split_at_masks
+from mini_tf.generation.prompt_ids import affixes
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import sections
 from mini_tf.system.errors import RunFault, UsageFault
@@ -43,7 +44,7 @@ def filler_of(tokenizer: Tokenizer = CHAR, separated: bool = True, context: int 
     model: Any = model_of("encoder", positions="learned", n_layers=2, head="bert", **settings)
     all_scores = model.logits
     model.logits = lambda hidden, words=None: all_scores(hidden, words)[..., : tokenizer.vocabulary.size]
-    return MaskFiller(model, tokenizer, separated, context)
+    return MaskFiller(model, tokenizer, affixes(tokenizer, "masked", separated), context)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -149,7 +150,7 @@ def test_a_prompt_without_a_mask_or_too_long_is_refused_with_the_way_out() -> No
 def test_a_tokenizer_without_a_mask_fills_nothing() -> None:
     bare = Tokenizer(Inner(WordLevel({"a": 0, "b": 1}, unk_token="a")))
     with pytest.raises(RunFault, match=r"has no \[MASK\] token"):
-        MaskFiller(model_of("encoder"), bare, True, 16)
+        MaskFiller(model_of("encoder"), bare, affixes(bare, "masked"), 16)
 
 
 def test_several_masks_are_filled_with_the_best_of_each() -> None:

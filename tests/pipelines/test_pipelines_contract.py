@@ -28,6 +28,10 @@ def test_every_pipeline(word: str) -> None:
     run_all(contract.cases(objective, ROWS[objective.DATASET], prompts))
 
 
+def test_a_pipeline_that_fills_or_continues_does_both() -> None:
+    run_all(contract.cases(OBJECTIVES["hybrid"], ROWS["text"], PROMPTS))
+
+
 def test_every_pipeline_is_named_by_an_objective() -> None:
     assert {objective.PIPELINE for objective in OBJECTIVES.values()} - {None} == {*listing("pipelines")}
 

@@ -11,6 +11,7 @@ from mini_tf.cli.terminal.options import RECIPE
 if TYPE_CHECKING:
     from mini_tf.data.batch import Rows
     from mini_tf.data.packing import Packing
+    from mini_tf.recipe.kind_settings.directions import Direction
     from mini_tf.recipe.recipe import Recipe
 
 
@@ -62,7 +63,11 @@ def _describe_attention(recipe: "Recipe", split: str) -> str:
     before = ", and earlier rows of the stream" if recipe.train.stream and split == "train" else ""
     direction = recipe.objective.direction(recipe.model)
     assert direction is not None, "the recipe was checked"
-    return recipe.model.describe_attention(border + before, direction)
+    if not recipe.objective.CAUSAL_PROMPTS:
+        return recipe.model.describe_attention(border + before, direction)
+    rows: tuple[tuple[Direction, str], ...] = (("causal", "causal rows"), ("bidirectional", "masked rows"))
+    parts = (f"{recipe.model.describe_attention(border, of_rows)} ({name})" for of_rows, name in rows)
+    return "; ".join(parts)
 
 
 def _documents(recipe: "Recipe", packing: "Packing", split: str, numbers: "list[int]") -> list[list[int]]:

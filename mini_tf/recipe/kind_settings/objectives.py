@@ -22,7 +22,7 @@ Ability = Literal[Direction, "source", "streaming"]
 """What an objective is trained with.
 
 - causal, bidirectional, prefix: directions of self-attention, of which the model must support one. prefix: rows have
-  attention orders of their own (`TokenPositions.orders`), and a prompt is a prefix;
+  attention orders of their own (`TokenPositions.orders`), and a prompt is a prefix unless `CAUSAL_PROMPTS`;
 - source: its batches have a source, so the model must be an encoder-decoder. The rows of its dataset need not have one;
 - streaming: rows may continue from step to step with a recurrent state (`train.stream`), which its task returns.
 """
@@ -68,6 +68,10 @@ class ObjectiveSettings(Kind):
     """Pipeline of its trained models: a word of the package `pipelines`; None: only their loss can be evaluated."""
     PREDICTS: ClassVar[frozenset[Prediction]] = frozenset()
     """What is predicted."""
+    CAUSAL_PROMPTS: ClassVar[bool] = False
+    """With the direction prefix: a prompt is nevertheless no prefix, but causal as what continues it."""
+    ALSO_MODEL: ClassVar[str | None] = None
+    """Kind of model that the weights are those of, too, for export: position i of it predicts token i + 1, too."""
     TOKENS: ClassVar[tuple[str, ...]] = ()
     """Special tokens that it needs, such as "mask", "sentinel" once for each; the tokenizer gets those that it lacks.
     With sentinels the model's output consists of spans, each after its sentinel."""
@@ -109,6 +113,10 @@ class ObjectiveSettings(Kind):
         """
         common = sorted(model.DIRECTIONS & cls.SUPPORTS)
         return common[0] if common and ("source" in cls.SUPPORTS) == model.SOURCE else None
+
+    def prompt_is_prefix(self, model: ModelSettings) -> bool:
+        """Whether the tokens of a prompt attend to each other in both directions."""
+        return self.direction(model) == "prefix" and not self.CAUSAL_PROMPTS
 
     @property
     def additions(self) -> frozenset[Addition]:

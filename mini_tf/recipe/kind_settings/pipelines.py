@@ -66,7 +66,7 @@ class PipelineSettings(Kind):
     FRAMING: ClassVar[Framing] = "example"
     """How a text is framed: a document that is continued or has masks, an example between separators, or a source."""
     READS_MASKS: ClassVar[bool] = False
-    """[MASK] in a source is a mask."""
+    """[MASK] in a prompt is a mask; it always is one to an encoder."""
     UNSUPPORTED_OPTIONS: ClassVar[Mapping[str, str]] = {}
     """Options of `generate` that are refused, with the reason; {run}: the run's name, {model}: its kind of model."""
     DEFAULT_OPTIONS: ClassVar[Mapping[str, Any]] = {}

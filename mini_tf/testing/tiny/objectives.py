@@ -17,6 +17,7 @@ from mini_tf.data.packing import Shape
 from mini_tf.data.store import in_memory
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.layers.kernels import Dropout
+from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.objectives import LossSums, Objective, ObjectiveSettings
 from mini_tf.pipelines import pipeline_of
@@ -45,7 +46,8 @@ class TinyObjective:
         return pipeline_of(SimpleNamespace(recipe=recipe, labels=self.labels, decision=None)).metric_accumulator()
 
     def sums(self, rows: Rows | None = None, training: bool = True) -> tuple[Batch, LossSums]:
-        batch = self.objective.prepare(self.rows if rows is None else rows)
+        prepare = self.objective.prepare if training else self.objective.prepare_evaluation
+        batch = prepare(self.rows if rows is None else rows)
         return batch, self.task.train(training)(batch, None)
 
     def loss(self, parts: Mapping[str, Tensor], counts: Mapping[str, int]) -> Tensor:
@@ -67,7 +69,12 @@ class TinyObjective:
 
             return call
 
+        def keep_targets(model: nn.Module, inputs: object, output: ForwardOutput) -> None:
+            at_targets.append(output.y.flatten(0, -2))
+
+        at_targets = list[Tensor]()
         models = [module for module in self.task.modules() if isinstance(module, Model)]
+        hooks = [model.register_forward_hook(keep_targets) for model in models]
         for model in models:
             model.logits, model.cross_entropy = kept(model.logits), kept(model.cross_entropy)  # type: ignore[method-assign]
         try:
@@ -75,6 +82,10 @@ class TinyObjective:
         finally:
             for model in models:
                 del model.logits, model.cross_entropy
+            for hook in hooks:
+                hook.remove()
+        # A loss in several parts takes the hidden states of some of the targets at a time.
+        all_hidden += at_targets
         fitting = (hidden for hidden in all_hidden if hidden.dim() == 2 and len(hidden) == len(batch.labels))
         return batch, next(fitting, None)
 

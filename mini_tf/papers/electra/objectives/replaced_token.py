@@ -91,6 +91,7 @@ class Settings(MaskingSettings):
                        ("proposal", "tying", *sizes))  # fmt: skip
 
     def rules_with(self, model: ModelSettings, train: Train) -> Rules:
+        yield from super().rules_with(model, train)
         if self.generator_steps and model.init_from is not None:
             what = (
                 "two-stage training replaces the weights of model.init_from by the generator's; use 0, or remove"
