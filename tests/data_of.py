@@ -17,6 +17,7 @@ READ_BY = {
     "text": "next_token",
     "pairs": "seq2seq",
     "classes": "classify",
+    "label_sets": "multi_label",
     "numbers": "regress",
     "tags": "tag",
     "chats": "instruct",

@@ -58,6 +58,18 @@ def class_metrics(truth: np.ndarray, probabilities: np.ndarray, labels: Labels) 
     return {name: found[name] for name in CLASS_METRICS if name in found}
 
 
+LABEL_SET_METRICS = ("loss", "subset_accuracy", "f1_macro", "f1_micro")
+
+
+def label_sets(examples: Sequence[Example], labels: Labels) -> np.ndarray:
+    """(N, C), bool: the labels of each example."""
+    ids = {name: n for n, name in enumerate(labels.names)}
+    found = np.zeros((len(examples), len(ids)), bool)
+    for row, example in zip(found, examples, strict=True):
+        row[[ids[name] for name in example.labels]] = True
+    return found
+
+
 def numbers(examples: Sequence[Example]) -> np.ndarray:
     """(N,): the number of each example."""
     return np.array([float(one.labels[0]) for one in examples])

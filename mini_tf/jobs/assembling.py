@@ -96,6 +96,7 @@ def build(
             f"data.train: train.stream needs whole rows of {recipe.train.context} tokens, there are {len(data.train)}",
             hint="train.stream=false",
         )
+    objective.teacher = initial.load_teacher(recipe, data, setup.device)
     meta, sharding = architecture.on_meta(), sharding_of(recipe.runtime.shard, group or ProcessGroup())
     initialization = (
         initial.match_tensors(meta, recipe, data) if recipe.model.init_from is not None and resumed is None else None

@@ -7,7 +7,7 @@ from pathlib import Path
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.copying import MIN_RUN, copied_share
-from mini_tf.recipe.kind_settings.inference_settings import training_keys
+from mini_tf.recipe.kind_settings.inference_settings import changed_training_keys
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 
 WIDE_GAP = 0.25
@@ -45,8 +45,8 @@ def overfitting(epochs: float, train_loss: float, val_loss: float, objective: Ob
     train_loss: mean since the previous evaluation. val_loss: of the last evaluation, possibly on a sample.
     """
     start = f"{times(epochs)} epochs; last evaluation: validation loss {val_loss:.2f}"
-    keys = [key for key in reversed(type(objective).model_fields) if key in training_keys(objective)]
-    unlike = " and ".join(key.removesuffix("_rate").replace("_", " ") for key in keys if getattr(objective, key))
+    keys = reversed(changed_training_keys(objective))
+    unlike = " and ".join(key.removesuffix("_rate").replace("_", " ") for key in keys)
     if unlike:
         return f"{start}, mean training loss with {unlike} {train_loss:.2f}"
     gap = val_loss - train_loss

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.tokenization import tokenizer as tokenization
@@ -16,7 +16,7 @@ from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import finding, manifest
 from mini_tf.system.errors import RecipeFault, RunFault
-from mini_tf.trained.opening import SOURCE_TOKENIZER, LoadedModel, load_trained
+from mini_tf.trained.opening import SOURCE_TOKENIZER, LoadedModel, load_trained, ready
 
 _TOKENIZER = "tokenizer.json"
 _FREE = ("n_types",)
@@ -68,34 +68,44 @@ class Initialization:
 
 
 def init_hash(recipe: Recipe, run_folder: Path | None = None) -> dict[str, str]:
-    """{"init": sha256 of the weights of model.init_from}, a part of the run's identity; {} without init_from.
+    """{"init": sha256 of the weights of model.init_from, "teacher": of objective.teacher}, a part of the run's
+    identity; without those that the recipe does not name.
 
-    run_folder: the new run's own folder, if any; it supplies the hash if the run of init_from no longer exists.
-    RunFault if that run has no model.
+    run_folder: the new run's own folder, if any; it supplies a hash if a named run no longer exists. RunFault if that
+    run has no model.
     """
-    if recipe.model.init_from is None:
-        return {}
-    if _is_missing(recipe):
+    return {name: _weights_hash(key, path, name, run_folder) for name, (key, path) in _named(recipe).items()}
+
+
+def _named(recipe: Recipe) -> dict[str, tuple[str, str]]:
+    """The key and the path of each trained model that the recipe names."""
+    named = {
+        "init": ("model.init_from", recipe.model.init_from),
+        "teacher": ("objective.teacher", recipe.objective.teacher_run),
+    }
+    return {name: (key, path) for name, (key, path) in named.items() if path is not None}
+
+
+def _weights_hash(key: str, path: str, name: str, run_folder: Path | None) -> str:
+    if _is_missing(path):
         recorded = None
         if run_folder is not None and (run_folder / _TOKENIZER).is_file():
-            recorded = manifest.read(run_folder).hashes.get("init")
+            recorded = manifest.read(run_folder).hashes.get(name)
         if recorded is None:
-            raise _missing(recipe)
-        return {"init": recorded}
-    if is_foreign(Path(recipe.model.init_from)):
-        return {"init": weights_hash(Path(recipe.model.init_from))}
-    folder = finding.find(recipe.model.init_from)
+            raise _missing(key, path)
+        return recorded
+    if is_foreign(Path(path)):
+        return weights_hash(Path(path))
+    folder = finding.find(path)
     published = manifest.read(folder).model
     if published is None:
-        raise RunFault(
-            f"model.init_from: {folder} has no trained model yet", hint="train it first", where=[str(folder)]
-        )
-    return {"init": str(published["sha256"])}
+        raise RunFault(f"{key}: {folder} has no trained model yet", hint="train it first", where=[str(folder)])
+    return str(published["sha256"])
 
 
 def with_own_tokenizer(recipe: Recipe, run_folder: Path | None) -> Recipe:
     """The recipe, with the tokenizers saved in `run_folder` if the run of model.init_from no longer exists."""
-    if run_folder is None or recipe.model.init_from is None or not _is_missing(recipe):
+    if run_folder is None or recipe.model.init_from is None or not _is_missing(recipe.model.init_from):
         return recipe
     own = recipe.tokenizer
     source = own.source and own.source.model_copy(update={"path": str(run_folder / SOURCE_TOKENIZER)})
@@ -103,26 +113,51 @@ def with_own_tokenizer(recipe: Recipe, run_folder: Path | None) -> Recipe:
     return recipe.model_copy(update={"tokenizer": tokenizer})
 
 
-def _is_missing(recipe: Recipe) -> bool:
-    name = str(recipe.model.init_from)
-    return not any(os.path.lexists(path) for path in (name, finding.OUTPUTS / name))
+def _is_missing(path: str) -> bool:
+    return not any(os.path.lexists(one) for one in (path, finding.OUTPUTS / path))
 
 
-def _missing(recipe: Recipe) -> RunFault:
-    name = str(recipe.model.init_from)
-    hint = "-d FOLDER continues a run that was initialized from it"
-    return RunFault(f"model.init_from: the run {name} no longer exists", hint=hint, where=[name])
+def _missing(key: str, path: str) -> RunFault:
+    hint = "-d FOLDER continues a run that was initialized from it" if key == "model.init_from" else None
+    return RunFault(f"{key}: the run {path} no longer exists", hint=hint, where=[path])
 
 
 def refuse_changed(recipe: Recipe, hashes: Mapping[str, str]) -> None:
-    """RunFault if the weights of model.init_from changed since `init_hash` was called: that run is training."""
-    if not init_hash(recipe).items() <= hashes.items():
-        hint = "wait until its training ends, then give the same command again"
-        raise RunFault(
-            f"model.init_from: {recipe.model.init_from} has just changed",
-            hint=hint,
-            where=[str(recipe.model.init_from)],
-        )
+    """RunFault if the weights of a named model changed since `init_hash` was called: that run is training."""
+    for name, (key, path) in _named(recipe).items():
+        if _weights_hash(key, path, name, None) != hashes.get(name):
+            hint = "wait until its training ends, then give the same command again"
+            raise RunFault(f"{key}: {path} has just changed", hint=hint, where=[path])
+
+
+def load_teacher(recipe: Recipe, data: TokenizedData, device: torch.device) -> nn.Module | None:
+    """The task of the run of objective.teacher, in eval mode on the device; None if the recipe names none.
+
+    RecipeFault if it has another tokenizer, predicts something else, or has a shorter context.
+    """
+    path = recipe.objective.teacher_run
+    if path is None:
+        return None
+    if _is_missing(path):
+        raise _missing("objective.teacher", path)
+    trained = _load(Path(path), "objective.teacher")
+    name, context = trained.folder.name, trained.model.context
+    if data.tokenizer.hash != trained.tokenizer.hash or trained.model.needs_source:
+        what, hint = f"its tokenizer is not that of {name}", f"tokenizer.path={path}"
+        if trained.model.needs_source:
+            what, hint = f"{name} is an encoder-decoder", "give a model of one stack"
+        raise RecipeFault(f"objective.teacher: {what}", hint=hint)
+    objective, model = trained.recipe.objective, trained.recipe.model
+    direction = objective.direction(model), recipe.objective.direction(recipe.model)
+    if not _same_head_outputs(recipe, trained, data) or ("tokens" in objective.PREDICTS and len({*direction}) > 1):
+        what = f"{name}, trained with {objective.kind}, does not predict what {recipe.objective.kind} predicts here"
+        raise RecipeFault(f"objective.teacher: {what}", hint="give a run of the same objective and labels")
+    if context < recipe.train.context:
+        what = f"{name} has a context of {context} tokens, and train.context is {recipe.train.context}"
+        raise RecipeFault(f"objective.teacher: {what}", hint=f"train.context={context}")
+    if (n_types := trained.model.n_types) > max(1, recipe.model.model_dump().get("n_types", 1)):
+        raise RecipeFault(f"objective.teacher: {name} has model.n_types {n_types}", hint=f"model.n_types={n_types}")
+    return ready(trained, str(device)).task()
 
 
 def match_tensors(meta: Model, recipe: Recipe, data: TokenizedData) -> Initialization:
@@ -130,9 +165,10 @@ def match_tensors(meta: Model, recipe: Recipe, data: TokenizedData) -> Initializ
 
     RecipeFault if tokenizer, settings or shapes differ from the run's, which would change the meaning of the tensors.
     """
-    if _is_missing(recipe):  # and the new run has no checkpoint to continue from
-        raise _missing(recipe)
-    trained = _load(Path(str(recipe.model.init_from)))
+    path = str(recipe.model.init_from)
+    if _is_missing(path):  # and the new run has no checkpoint to continue from
+        raise _missing("model.init_from", path)
+    trained = _load(Path(path), "model.init_from")
     _refuse_incompatible(recipe, trained, data)
     available, own = trained.model.weights(), meta.weights()
     head_fits = _same_head_outputs(recipe, trained, data)
@@ -157,13 +193,13 @@ def match_tensors(meta: Model, recipe: Recipe, data: TokenizedData) -> Initializ
     )
 
 
-def _load(path: Path) -> LoadedModel:
+def _load(path: Path, key: str) -> LoadedModel:
     """The model of a run, or of a Hugging Face folder whose tokenizer has all its ids."""
     if not is_foreign(path):
         return load_trained(path)
     loaded = open_foreign(path).loaded(path)
     if tokenization.Tokenizer.load(path).vocabulary.size < loaded.tokenizer.vocabulary.size:
-        what = f"model.init_from: the model in {path} has more ids than its tokenizer"
+        what = f"{key}: the model in {path} has more ids than its tokenizer"
         raise RecipeFault(what, hint=f"`minitf import {path}` adds them; begin with that run")
     return loaded
 

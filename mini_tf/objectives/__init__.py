@@ -78,6 +78,8 @@ class Objective:
     """`prepare` reads `Rows.word_starts`."""
     needs_sentence_starts: bool = False
     """`prepare` reads `Rows.sentence_starts`."""
+    teacher: nn.Module | None = None
+    """The task of `ObjectiveSettings.teacher_run` in eval mode, set before `task` is called in training."""
     weights: Mapping[str, float] = {}
     """Weight of each part of the loss; 1 if absent."""
     token_parts: int = 1

@@ -40,6 +40,7 @@ class MaskingSettings(ObjectiveSettings):
     """Smallest distance in tokens between two targets of a row; fewer tokens are selected if there is no room."""
 
     def rules(self) -> Rules:
+        yield from super().rules()
         if self.min_distance > 1 and self.scheme != "token":
             yield Rule(
                 "min_distance",

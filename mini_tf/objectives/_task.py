@@ -3,16 +3,13 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows, document_batches
-from mini_tf.data.examples import Labels
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.layers.head import TOKEN_POOLS, Dense, Pool, TaskHead, is_token, pooled, token_index
@@ -23,14 +20,11 @@ from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums, Objective, ObjectiveSettings, by_settings
-from mini_tf.recipe.data import NonEmptyText
+from mini_tf.objectives._distillation import Distillation
 from mini_tf.recipe.kind_settings import ModelSettings
-from mini_tf.recipe.kind_settings.class_weights import ClassWeights
 from mini_tf.recipe.kind_settings.objectives import Addition
-from mini_tf.recipe.kinds import Rule, Rules, settings_of
+from mini_tf.recipe.kinds import Rule, Rules
 from mini_tf.recipe.sections import Train
-from mini_tf.recipe.values import no_such_class
-from mini_tf.system.errors import RecipeFault
 
 Loss = Callable[[Tensor, Tensor, bool], Tensor]
 """(outputs (T, C), labels (T,), training) -> the loss, summed over the T targets."""
@@ -82,71 +76,13 @@ class PooledSettings(TaskSettings):
         return self.wide
 
     def rules_with(self, model: ModelSettings, train: Train) -> Rules:
+        yield from super().rules_with(model, train)
         if self.pool == "first" and model.causal:
             yield "objective.pool", f"the first token of a {model.kind} attends only to itself; use mean or last"
         if model.per_token_setting and self.pool not in TOKEN_POOLS:
             yield Rule(
                 "objective.pool", f"{model.kind} with these settings has one output per row; use first", ("model",)
             )
-
-
-class ClassSettings(TaskSettings):
-    """Settings of objectives that predict classes."""
-
-    TRAINING_KEYS = frozenset({"label_smoothing", "class_weights"})
-
-    labels: Annotated[tuple[NonEmptyText, ...], Field(min_length=2, max_length=65536)] | None = None
-    """Names of the classes, in this order; null: the classes in the training data."""
-    class_weights: ClassWeights = None
-    """Weights of the classes in the training loss: balanced (inverse frequency) or {name: weight}."""
-    label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """Label smoothing in training."""
-    calibrate: bool = False
-    """Temperature scaling of the probabilities, fitted on the validation data after training."""
-    logit_adjustment: Literal["fit"] | None = None
-    """fit: biases fitted on the validation data after training: of O for entity F1, else of each class for macro F1."""
-
-    def rules(self) -> Rules:
-        if self.labels and len(set(self.labels)) < len(self.labels):
-            yield "labels", "a class is listed twice"
-        if self.labels is not None and (unknown := self._unknown_weights(self.labels)):
-            yield Rule("class_weights", no_such_class(unknown[0], self.labels), ("labels",))
-
-    @property
-    def classes(self) -> Sequence[str] | None:
-        return self.labels
-
-    @property
-    def additions(self) -> frozenset[Addition]:
-        temperature: set[Addition] = {"temperature"} if self.calibrate else set()
-        bias: set[Addition] = set() if self.logit_adjustment is None else {"bias"}
-        return super().additions | temperature | bias
-
-    def dataset(self) -> Any:
-        dataset = settings_of("data.datasets", self.DATASET)
-        return dataset.model_validate({"labels": self.labels} if "labels" in dataset.model_fields else {})
-
-    def _unknown_weights(self, names: Sequence[str]) -> list[str]:
-        """Keys of `class_weights` that are not in `names`."""
-        return (
-            [name for name in self.class_weights if name not in names] if isinstance(self.class_weights, dict) else []
-        )
-
-    def weights(self, labels: Labels) -> Tensor | None:
-        """Class weights (C,), scaled to a mean of 1 over the training data; None without `class_weights`.
-
-        Raises RecipeFault if `class_weights` names an unknown class.
-        """
-        if self.class_weights is None:
-            return None
-        counts = torch.tensor(labels.counts, dtype=torch.float64)
-        if isinstance(self.class_weights, dict):
-            if unknown := self._unknown_weights(labels.names):
-                raise RecipeFault(f"objective.class_weights: {no_such_class(unknown[0], labels.names)}")
-            weights = torch.tensor([self.class_weights.get(name, 1.0) for name in labels.names], dtype=torch.float64)
-        else:
-            weights = 1.0 / counts.clamp(min=1)
-        return (weights * counts.sum() / (weights * counts).sum()).float()
 
 
 class TaskObjective(Objective):
@@ -244,10 +180,16 @@ class TaskLoss(nn.Module):
     """Loss of a task head: one prediction per row if `pool` is given, else one per target position."""
 
     def __init__(
-        self, model: Model, part: str, loss: Loss, pool: Pool | None = None, wide: WideSettings | None = None
+        self,
+        model: Model,
+        part: str,
+        loss: Loss,
+        pool: Pool | None = None,
+        wide: WideSettings | None = None,
+        distillation: Distillation | None = None,
     ) -> None:
         super().__init__()
-        self.model, self.part, self.loss, self.pool = model, part, loss, pool
+        self.model, self.part, self.loss, self.pool, self.distillation = model, part, loss, pool, distillation
         self.wide = WideSettings() if wide is None else wide
 
     @property
@@ -264,7 +206,10 @@ class TaskLoss(nn.Module):
                 own = own - own.detach()  # its gradient without its value, which is no part of the loss of the sum
                 wide = wide.detach()
             outputs = wide + (1.0 if self.training else self._network_scale()) * outputs
-        parts = {self.part: self.loss(outputs, batch.labels, self.training) + own}
+        loss = self.loss(outputs, batch.labels, self.training) + own
+        if self.training and self.distillation is not None:
+            loss = self.distillation.of_rows(loss, outputs, batch)
+        parts = {self.part: loss}
         if penalty is not None:
             parts["penalty"] = penalty
         scale, n = None if self.training else self.head.network_scale, len(outputs)
@@ -296,18 +241,3 @@ class TaskLoss(nn.Module):
         ids = (batch.inputs if self.wide.own_loss else inputs).ids
         wide = self.head.wide(ids, is_token(inputs), batch.target_positions, batch.extras.get("words"))
         return outputs, wide, mixed.penalty
-
-
-def class_loss(weights: Tensor | None, smoothing: float) -> Loss:
-    """Cross-entropy in nats; class weights (C,) and label smoothing apply in training only."""
-
-    def loss(outputs: Tensor, labels: Tensor, training: bool) -> Tensor:
-        if not training:
-            return F.cross_entropy(outputs, labels, reduction="sum")
-        if weights is None:
-            return F.cross_entropy(outputs, labels, reduction="sum", label_smoothing=smoothing)
-        # Not F.cross_entropy(weight=...), which also weights the smoothing term by class.
-        losses = F.cross_entropy(outputs, labels, reduction="none", label_smoothing=smoothing)
-        return (losses * weights.to(losses)[labels]).sum()  # a dot product would be autocast to half precision
-
-    return loss

@@ -15,17 +15,20 @@ from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums, Task
+from mini_tf.objectives._distillation import Distillation
 
 
 class TokenLoss(Task):
     """Cross-entropy in nats, summed over the targets. Logits are computed at target positions only.
 
-    part: name of the loss in `LossSums.parts`. label_smoothing: applied in training only.
+    part: name of the loss in `LossSums.parts`. label_smoothing, distillation: applied in training only; one of them.
     """
 
-    def __init__(self, model: Model, part: str, label_smoothing: float = 0.0) -> None:
+    def __init__(
+        self, model: Model, part: str, label_smoothing: float = 0.0, distillation: Distillation | None = None
+    ) -> None:
         super().__init__()
-        self.model, self.part, self.label_smoothing = model, part, label_smoothing
+        self.model, self.part, self.label_smoothing, self.distillation = model, part, label_smoothing, distillation
 
     def start(self, rows: int) -> State:
         """The initial state of a stream of `rows` rows."""
@@ -42,7 +45,9 @@ class TokenLoss(Task):
         mixed = self.model(batch.inputs, batch.source, batch.target_positions, state)
         targets = mixed if batch.target_positions is not None else mixed.each(lambda part: part.flatten(0, 1))
         metrics: dict[str, tuple[Tensor, Tensor | int]] = {}
-        if self.training:
+        if self.training and self.distillation is not None:
+            parts = {self.part: self.distillation.of_tokens(self.model, targets.y, batch)}
+        elif self.training:
             parts = {self.part: self.model.cross_entropy(targets.y, batch.labels, self.label_smoothing, targets.copies)}
         else:
             loss, n_correct = self._evaluate(targets, batch.labels)

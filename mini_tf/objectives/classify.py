@@ -12,7 +12,9 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.layers.word_characters import WideTextSettings
 from mini_tf.nn.model import Model
-from mini_tf.objectives._task import ClassSettings, PooledObjective, PooledSettings, TaskLoss, class_loss
+from mini_tf.objectives._distillation import Distillation, TeacherSettings
+from mini_tf.objectives._named_classes import ClassSettings, class_loss
+from mini_tf.objectives._task import PooledObjective, PooledSettings, TaskLoss
 
 PART = "classify"
 
@@ -28,7 +30,7 @@ class WideClassSettings(WideTextSettings):
         return self.class_ratios
 
 
-class Settings(PooledSettings, ClassSettings):
+class Settings(PooledSettings, ClassSettings, TeacherSettings):
     DATASET = "classes"
     PIPELINE = "text_classification"
     BASELINES = ("majority", "tfidf_logistic", "tfidf_characters")
@@ -42,6 +44,8 @@ class Settings(PooledSettings, ClassSettings):
 
 
 class Classify(PooledObjective):
+    settings: Settings
+
     def __init__(self, settings: Settings, vocabulary: Vocabulary, labels: Labels) -> None:
         super().__init__(settings, len(labels.names), vocabulary)
         self.labels = labels
@@ -56,4 +60,5 @@ class Classify(PooledObjective):
         return self.make_batch(rows, torch.from_numpy(rows.row_labels[:, 0].astype(np.int64)), PART)
 
     def task(self, model: Model) -> nn.Module:
-        return TaskLoss(model, PART, self.loss, self.pool, self.wide)
+        distillation = Distillation.of(self.settings, self.teacher, model)
+        return TaskLoss(model, PART, self.loss, self.pool, self.wide, distillation)

@@ -13,13 +13,14 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.model import Model
 from mini_tf.objectives import NATS_PER_TOKEN, Objective
+from mini_tf.objectives._distillation import Distillation, TeacherSettings
 from mini_tf.objectives._masking import Masking, MaskingSettings
 from mini_tf.objectives._token_loss import TokenLoss, make_batch
 
 PART = "masked"
 
 
-class Settings(MaskingSettings):
+class Settings(MaskingSettings, TeacherSettings):
     SUPPORTS = frozenset({"bidirectional"})
     PIPELINE, BASELINES = "fill_mask", ("unigram", "neighbours")
     PREDICTS = frozenset({"tokens"})
@@ -30,6 +31,8 @@ class Settings(MaskingSettings):
 
 
 class Masked(Objective):
+    settings: Settings
+
     def __init__(self, settings: Settings, masking: Masking) -> None:
         super().__init__(settings)
         self.masking, self.needs_word_starts = masking, masking.needs_word_starts
@@ -45,4 +48,4 @@ class Masked(Objective):
         )
 
     def task(self, model: Model) -> nn.Module:
-        return TokenLoss(model, PART)
+        return TokenLoss(model, PART, distillation=Distillation.of(self.settings, self.teacher, model))

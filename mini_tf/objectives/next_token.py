@@ -7,13 +7,14 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.model import Model
-from mini_tf.objectives import NATS_PER_TOKEN, Objective, ObjectiveSettings
+from mini_tf.objectives import NATS_PER_TOKEN, Objective
+from mini_tf.objectives._distillation import Distillation, TeacherSettings
 from mini_tf.objectives._token_loss import TokenLoss, make_batch
 
 PART = "next_token"
 
 
-class Settings(ObjectiveSettings):
+class Settings(TeacherSettings):
     SUPPORTS = frozenset({"causal", "streaming"})
     PIPELINE, BASELINES = "text_generation", ("ngram",)
     PREDICTS = frozenset({"tokens", "every_token"})
@@ -24,6 +25,7 @@ class Settings(ObjectiveSettings):
 
 
 class NextToken(Objective):
+    settings: Settings
     lookahead = 1
 
     def prepare(self, rows: Rows) -> Batch:
@@ -36,4 +38,4 @@ class NextToken(Objective):
         return make_batch(rows, ids[:, :-1], ids[:, 1:], is_target, PART)
 
     def task(self, model: Model) -> nn.Module:
-        return TokenLoss(model, PART)
+        return TokenLoss(model, PART, distillation=Distillation.of(self.settings, self.teacher, model))

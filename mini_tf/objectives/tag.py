@@ -16,7 +16,8 @@ from mini_tf.nn.layers.head import TaskHead
 from mini_tf.nn.layers.ngram_features import LinearFeatures, WideSettings, WindowFeatures
 from mini_tf.nn.layers.word_characters import WordFeatures
 from mini_tf.nn.model import Model
-from mini_tf.objectives._task import ClassSettings, TaskLoss, TaskObjective, class_loss
+from mini_tf.objectives._named_classes import ClassSettings, class_loss
+from mini_tf.objectives._task import TaskLoss, TaskObjective
 
 PART = "tag"
 

@@ -46,6 +46,7 @@ _PATHS = (
     ("tokenizer", "path"),
     ("tokenizer", "source", "path"),
     ("model", "init_from"),
+    ("objective", "teacher"),
 )
 """Keys whose values are files or runs."""
 _RUN_SUFFIX = re.compile(r"-[0-9a-f]{6}(\.[0-9]+)?$")
@@ -266,7 +267,7 @@ def _anchor(tree: Node, folder: Path, complete: bool = False) -> None:
             if is_blank(leaf.value) or (named and not prefix):
                 continue
             path = prefix + os.path.abspath(folder / os.path.expanduser(name.removeprefix(prefix)))
-            if section == "model" and name.startswith(hub.PREFIX):
+            if section in ("model", "objective") and name.startswith(hub.PREFIX):
                 if complete:  # of a run, whose names ask for no connection
                     fault = f"{section}.{key}: must be a folder in the recipe of a run, got {show(name)}"
                     raise RecipeFault(f"{leaf.where}: {fault}")
@@ -283,8 +284,8 @@ def _anchor(tree: Node, folder: Path, complete: bool = False) -> None:
 
 
 def _exists(section: str, path: str) -> bool:
-    """Whether a path is a run or a model's folder (section model), or a tokenizer or a folder with one."""
-    if section == "model":
+    """Whether a path is a run or a model's folder (sections model, objective), or a tokenizer or a folder with one."""
+    if section in ("model", "objective"):
         return any(os.path.isfile(os.path.join(path, name)) for name in (init_from.RESOLVED, init_from.CONFIG))
     return os.path.isfile(path) or os.path.isfile(os.path.join(path, "tokenizer.json"))
 

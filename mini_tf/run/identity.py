@@ -27,7 +27,7 @@ NO_EFFECT_ON_RESULT = {
     *("runtime.reduce", "runtime.shard", "runtime.timeout"),
     *("train.micro_batch_size", "train.on_nonfinite", "train.most_skips", "train.stop_above"),
     "eval.baseline",
-    *("data.home", "data.errors", "tokenizer.path", "tokenizer.source.path", "model.init_from"),
+    *("data.home", "data.errors", "tokenizer.path", "tokenizer.source.path", "model.init_from", "objective.teacher"),
 }
 """Sections and keys that do not affect the result: reports, samples and baselines; the order of sums and dropout draws;
 how processes share the work; ending a run early; names of files and runs, whose contents are hashed instead

@@ -51,6 +51,49 @@ def class_scores(truth: np.ndarray, predicted: np.ndarray, names: Sequence[str])
     )
 
 
+def label_set_scores(truth: np.ndarray, predicted: np.ndarray, names: Sequence[str]) -> dict[str, float]:
+    """subset_accuracy, f1_macro, f1_micro and f1.<label> (0-1), from the labels of texts (N, C), bool.
+
+    subset_accuracy: share of the texts whose labels are all right. F1 as in `class_scores`.
+    """
+    _check_same_length(truth, predicted)
+    scores = {"subset_accuracy": float((truth == predicted).all(1).mean())}
+    if not available("scikit-learn"):
+        return scores
+    from sklearn.metrics import f1_score
+
+    present = np.flatnonzero((truth | predicted).any(0)).tolist()
+    by_label = [float(f1_score(truth[:, n], predicted[:, n], zero_division=0)) for n in present]
+    return (
+        scores
+        | {"f1_macro": float(np.mean(by_label)) if by_label else 0.0}
+        | {"f1_micro": float(f1_score(truth.ravel(), predicted.ravel(), zero_division=0))}
+        | {f"f1.{names[n]}": f1 for n, f1 in zip(present, by_label, strict=True)}
+    )
+
+
+def best_cutoffs(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """(C,): the score from which on each label is predicted for its largest F1, from scores and labels (N, C).
+
+    It is halfway to the next lower score; 0 for a label that no text has.
+    """
+    from sklearn.metrics import precision_recall_curve
+
+    cutoffs = np.zeros(truth.shape[1])
+    for n in np.flatnonzero(truth.any(0)):
+        precision, recall, thresholds = precision_recall_curve(truth[:, n], scores[:, n])
+        best = (precision * recall / np.maximum(precision + recall, 1e-12))[:-1].argmax()
+        cutoffs[n] = thresholds[max(0, best - 1) : best + 1].mean()
+    return cutoffs
+
+
+def crossed_cutoffs(scores: np.ndarray, truth: np.ndarray, halves: np.ndarray) -> np.ndarray:
+    """(N, C): for the texts of each half (N,), 0 or 1, the cutoffs that are best on the other one."""
+    fitted = np.stack([best_cutoffs(scores[halves == half], truth[halves == half]) for half in (1, 0)])
+    found: np.ndarray = fitted[halves]
+    return found
+
+
 def macro_f1(truth: np.ndarray, predicted: np.ndarray, n: int) -> float:
     """f1_macro of `class_scores`, without scikit-learn. n: number of classes."""
     counts = [np.bincount(ids, minlength=n) for ids in (truth, predicted, truth[truth == predicted])]

@@ -22,9 +22,8 @@ _CLASSES = Labels(("O", "B-x", "I-x"), (50, 30, 20))
 
 def labels_for(dataset: str) -> Labels | None:
     """Labels of the rows of this dataset; None if it has none."""
-    return {"classes": _CLASSES, "tags": _CLASSES, "numbers": Labels(mean=3.0, scale=0.5), "chats": Labels()}.get(
-        dataset
-    )
+    named = dict.fromkeys(("classes", "tags", "label_sets"), _CLASSES)
+    return {**named, "numbers": Labels(mean=3.0, scale=0.5), "chats": Labels()}.get(dataset)
 
 
 def vocabulary_for(n_sentinels: int) -> Vocabulary:
@@ -56,7 +55,7 @@ def rows_for(dataset: str, lookahead: int, words: bool, length: int = 8, sentenc
     if dataset == "pairs":
         source, target = (_closed(_plain(draw, length - 2), opened) for opened in (False, True))
         return Rows(target, keys, _segments(target.shape[1]), None, Rows(source, keys, _segments(source.shape[1])))
-    if dataset not in ("classes", "tags", "numbers", "chats"):
+    if labels_for(dataset) is None:
         raise ValueError(f"no rows are known of the dataset {dataset!r}")
     ids = _closed(_plain(draw, length - 2), opened=True)
     segments = _segments(ids.shape[1])
@@ -91,6 +90,8 @@ def _labels(dataset: str, ids: np.ndarray, draw: np.random.Generator) -> tuple[n
     if dataset in ("classes", "numbers"):
         row_labels = draw.normal(size=N_ROWS) if dataset == "numbers" else np.arange(N_ROWS) % len(_CLASSES.names)
         return None, row_labels[:, None].astype(np.float32)
+    if dataset == "label_sets":
+        return None, draw.integers(0, 2, (N_ROWS, len(_CLASSES.names))).astype(np.float32)
     labels = np.full(ids.shape, np.nan, np.float32)
     if dataset == "tags":
         labels[:, 1:-3] = draw.integers(0, len(_CLASSES.names), labels[:, 1:-3].shape)

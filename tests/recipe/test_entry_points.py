@@ -30,7 +30,7 @@ from mini_tf.testing.kinds import installed_in
 
 ADDED = [
     *(("attention", "mean"), ("positions", "kerple"), ("objectives", "next_but_one"), ("optimizers", "heavy_ball")),
-    *(("objectives", "multi_label"), ("data.datasets", "label_sets"), ("pipelines", "multi_label_classification")),
+    *(("objectives", "topics"), ("data.datasets", "topic_sets"), ("pipelines", "topic_prediction")),
 ]
 """Packages of kinds, each with a word; a file of the page for each."""
 TASK = {package: word for package, word in ADDED[4:]}
@@ -472,7 +472,7 @@ def rows_in(folder: Path, mood: str = "sad") -> Path:
 
 def task(folder: Path, *more: str) -> list[str]:
     shape = ("tokenizer.kind=byte", "train.context=32", "train.steps=4", "eval.every_steps=2")
-    return [tiny_model("encoder"), "objective=multi_label", f"data.train={rows_in(folder)}", *shape, *more]
+    return [tiny_model("encoder"), "objective=topics", f"data.train={rows_in(folder)}", *shape, *more]
 
 
 def test_a_task_of_a_package_is_learnt_judged_and_predicted_and_refused_by_name_without_it(
@@ -499,7 +499,7 @@ def test_what_a_package_encodes_is_made_anew_once_its_files_are_others(
     command = ("data", "show", *task(tmp_path), "--rows", "1", "--json")
     with installed_in(mine):
         before, again = (minitf(*command, "-v") for _ in range(2))
-    file, text = mine / "my_kinds" / "data" / "datasets" / "label_sets.py", 'text_of(row["text"], where, names["text"])'
+    file, text = mine / "my_kinds" / "data" / "datasets" / "topic_sets.py", 'text_of(row["text"], where, names["text"])'
     assert text in file.read_text()
     file.write_text(file.read_text().replace(text, f"{text}.upper()"))
     with installed_in(mine):

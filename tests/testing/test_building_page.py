@@ -20,7 +20,7 @@ PAGE = (Path(__file__).parents[2] / "mini_tf" / "README.md").read_text()
 FILES = dict(re.findall(r"<!-- ([\w/]+/\w+\.py) -->\n```python\n(.*?)```", PAGE, re.DOTALL))
 
 
-TASK = {"label_sets", "multi_label", "multi_label_classification", "common_words"}
+TASK = {"topic_sets", "topics", "topic_prediction", "common_words"}
 """Files that are tried together, on rows; the page tries `mean` itself."""
 
 
@@ -71,7 +71,7 @@ def test_a_task_of_the_page_is_learnt_judged_predicted_and_shown(folder: Path, t
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     recipe = [
         tiny_model("encoder"),
-        "objective=multi_label",
+        "objective=topics",
         f"data.train={file}",
         "tokenizer.kind=char",
         "train.steps=60",
@@ -86,9 +86,9 @@ def test_a_task_of_the_page_is_learnt_judged_predicted_and_shown(folder: Path, t
     assert answer["label"] == ["sad", "odd"] or set(answer["label"]) == {"sad", "odd"}
     assert minitf("predict", run, "-i", file, "--assert", "f1_micro>0.9").exit_code == 0
     shown = minitf("data", "show", *recipe, "train.context=32").stdout
-    assert "multi_label, one example per row" in shown
+    assert "topics, one example per row" in shown
     assert minitf("data", "stats", *recipe, "train.context=32", "--json").exit_code == 0
-    told = "was trained with the objective multi_label, which generates no text; use `minitf predict run`"
+    told = "was trained with the objective topics, which generates no text; use `minitf predict run`"
     refused(minitf("generate", run, "x"), told, exit_code=2)
     refused(
         minitf("evaluate", run, "--assert", "bleu>1"),

@@ -42,12 +42,15 @@ class PredictionTable:
 
 
 def rows_of(texts: Sequence[str], line: Mapping[str, Any]) -> Iterator[Row]:
-    """One row for an example, or one for each of its words; a label that no class has enough probability for is "-"."""
+    """One row for an example, or one for each of its words; "-" is no label, of enough probability."""
     label, scores, top = line["label"], line["scores"], line.get("top")
-    if isinstance(label, list):
+    if "words" in line:
         for number, (word, tag, p) in enumerate(zip(line["words"], label, scores, strict=True)):
             shown = f"{p:.4f}" if top is None else _most_probable(top[number])
             yield str(line["line"]) if number == 0 else "", tag or "-", shown, word
+    elif isinstance(label, list):
+        shown = _most_probable(top) if top is not None else ", ".join(f"{scores[one]:.4f}" for one in label)
+        yield str(line["line"]), ", ".join(label) or "-", shown, " | ".join(texts)
     elif isinstance(label, float):
         yield str(line["line"]), f"{label:.6g}", "", " | ".join(texts)
     else:

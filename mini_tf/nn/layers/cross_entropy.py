@@ -78,7 +78,8 @@ def target_chunks(n_targets: int, vocabulary_size: int) -> list[slice]:
     return [slice(i * size, (i + 1) * size if i + 1 < n_chunks else n_targets) for i in range(n_chunks)]
 
 
-def _chunks_on(device: str, n_targets: int, vocabulary_size: int) -> list[slice]:
+def chunks_on(device: str, n_targets: int, vocabulary_size: int) -> list[slice]:
+    """Chunks of the targets that suit a type of device."""
     if device != "cpu" or torch.compiler.is_compiling():
         return target_chunks(n_targets, vocabulary_size)
     size = max(FEWEST, CHUNK // vocabulary_size)
@@ -104,7 +105,7 @@ class _CrossEntropy(torch.autograd.Function):
         # Not updated in place: the gradients of a compiled function that returns such a tensor are 0 in torch 2.11.
         loss = weight.new_zeros(())
         table, hidden, added = weight.to(products), hidden.to(products), None if bias is None else bias.to(products)
-        for part in _chunks_on(weight.device.type, len(labels), weight.shape[0]):
+        for part in chunks_on(weight.device.type, len(labels), weight.shape[0]):
             h, is_target = hidden[part], (labels[part] != IGNORED)[:, None]
             label = labels[part][:, None].masked_fill(~is_target, 0)
             logits = F.log_softmax(F.linear(h, table, added).to(weight.dtype), dim=-1)

@@ -13,6 +13,12 @@ def training_keys(section: Section) -> frozenset[str]:
     return frozenset(key for base in type(section).__mro__ for key in vars(base).get("TRAINING_KEYS", ()))
 
 
+def changed_training_keys(section: Section) -> list[str]:
+    """Those of `training_keys` whose values are not their defaults."""
+    fields, keys = type(section).model_fields, training_keys(section)
+    return [key for key, field in fields.items() if key in keys and getattr(section, key) != field.default]
+
+
 def inference_settings(section: Section) -> dict[str, Any]:
     """The section as JSON without `training_keys`, its own and those of the sections within it."""
     return _without(section, section.model_dump(mode="json"))  # type: ignore[no-any-return]

@@ -119,6 +119,11 @@ class ObjectiveSettings(Kind):
         return self.direction(model) == "prefix" and not self.CAUSAL_PROMPTS
 
     @property
+    def teacher_run(self) -> str | None:
+        """Run or Hugging Face folder of a trained model that training needs besides its own; None: none."""
+        return None
+
+    @property
     def additions(self) -> frozenset[Addition]:
         """What it adds to the outputs of the network."""
         return frozenset()
