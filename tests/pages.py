@@ -84,7 +84,7 @@ MADE_BY = {
     "n-best": "printf 'we did not wait\\nthe dogs will listen\\n' | minitf generate toy --n-best 2",
     "evaluate toy": "minitf evaluate toy",
     "attention first": f'minitf inspect-attention first "{PATH_QUERY}"',
-    "describe first": f'minitf inspect-attention first "{PATH_QUERY}" --layer 3 --describe',
+    "describe first": f'minitf inspect-attention first "{PATH_QUERY}" --layer 2 --describe',
     "word bat": "minitf inspect word bert bat -i data/senses.jsonl",
     "neighbors file": "minitf inspect word words file --neighbors 5",
     "analogy write": 'minitf inspect word words --analogy "read reading write" --neighbors 3',
@@ -130,10 +130,10 @@ def fill(folder: Path, pages: Sequence[str] = PAGES) -> None:
                 flags=re.DOTALL,
             )
         (ROOT / page).write_text(text)
-        for picture in pictures(page):
-            for suffix in ("png", "json"):
-                if (folder / f"{picture}.{suffix}").exists():
-                    shutil.copy(folder / f"{picture}.{suffix}", ROOT / "data" / "pictures")
+        for picture in map(Path, pictures(page)):
+            for file in (folder / picture, folder / picture.with_suffix(".json")):
+                if file.exists():
+                    shutil.copy(file, ROOT / "data" / "pictures")
     if "README.md" in pages:
         shutil.copy(folder / "outputs/first/loss.svg", ROOT / "data/pictures/quickstart-loss.svg")
 
