@@ -19,7 +19,7 @@ from mini_tf.api.maps import AttentionMaps
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.hf.importing import open_model
 from mini_tf.hf.model_folder import is_foreign
-from mini_tf.hf.peft import is_adapter
+from mini_tf.hf.peft_files import is_adapter
 from mini_tf.inspection._attention_maps import AttentionRequest, analyze_texts
 from mini_tf.inspection._checkpoints import run_and_step
 from mini_tf.inspection._encoder_decoder_pairs import with_targets

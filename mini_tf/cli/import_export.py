@@ -28,8 +28,9 @@ OUT = typer.Option(
 AUTO = "auto"
 TO = typer.Option(
     "--to",
-    metavar="FAMILY",
-    help="auto, llama, bert, ..., safetensors, or peft (a LoRA adapter); auto: the first family that has the model.",
+    metavar="FORMAT",
+    help="auto, llama, bert, ..., onnx, gguf, safetensors, or peft (a LoRA adapter); auto: the first family of Hugging"
+    " Face models that has the model.",
 )
 LICENSE = typer.Option("--license", metavar="NAME", help="Licence of the model, for its model card.")
 TOKENIZER = typer.Option(
@@ -96,10 +97,10 @@ def export(
     step: STEP = None,
     license: Annotated[str, LICENSE] = "unknown",
 ) -> None:
-    """Write a run as a folder that Hugging Face's transformers loads, and prove that its outputs are the same.
+    """Write a run as a folder for transformers, ONNX Runtime or llama.cpp, and prove that its outputs are the same.
 
-    Writes config, weights, tokenizer, model card and parity.json: the largest difference of the outputs on 16
-    sequences. Above 1e-4 of the largest output the exit code is 5. A model that no family has is refused, with all
+    Writes the model, tokenizer, model card and parity.json: the largest difference of the outputs on 16 sequences.
+    Above 1e-4 of the largest output the exit code is 5. A model that the format does not have is refused, with all
     reasons.
     """
     if output.suffix.lower() in FILE_SUFFIXES:
@@ -108,16 +109,18 @@ def export(
             hint=f"-o {output.with_suffix('')}",
         )
     check_run(run, step)
-    with loading_torch():
-        from mini_tf.hf.exporting import PEFT, PLAIN, export_model
-
-    choices = [AUTO, *listing("hf.families"), PEFT, PLAIN]
+    choices = [AUTO, *listing("hf.families"), *listing("hf.formats")]
     if to not in choices:
         raise UsageFault(f"--to {to!r}: must be one of {', '.join(choices)}")
+    with loading_torch():
+        from mini_tf.hf.exporting import export_model
+
     with at_terminal("writing the model and comparing its outputs"):
         exported = export_model(run, output, None if to == AUTO else to, step, license)
     if exported.parity is not None:
         _say_proof(console, exported.parity)
+    for note in exported.notes:
+        console.say(note)
     parity = exported.parity
     difference = {"largest_difference": 0.0 if parity is None else parity.largest_difference}
     written = {"written_as": exported.written_as, "proved": parity is not None and not parity.missing}

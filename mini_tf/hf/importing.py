@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mini_tf.data.tokenized import Report
 from mini_tf.hf.model_folder import ForeignModel, open_foreign, weights_hash
-from mini_tf.hf.peft import WEIGHTS, is_adapter, read_adapter
+from mini_tf.hf.peft_files import WEIGHTS, is_adapter, read_adapter
 from mini_tf.hf.proof import FILE, Parity, compare, make_batch, unknown_to_transformers
 from mini_tf.recipe.parsing.yaml_tree import Node
 from mini_tf.recipe.reading import Resolved, dump

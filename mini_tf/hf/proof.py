@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -170,7 +170,15 @@ def _parity(model: Model, head: Head, batch: Batch, theirs: Outputs, dtype: torc
         batch.alone() if head.pools and not batch.has_pad else [batch]
     )  # their decoders find the last token by the id of padding
     ours, others = own_outputs(model, head, batch, dtype), torch.cat([theirs(other, dtype) for other in batches])
-    difference, size = (ours - others.view_as(ours)).abs().amax(-1), ours.abs().amax(-1)
+    by_case, size = differences(ours, others.view_as(ours), batch)
+    outputs = "hidden states" if head.objective is None else "logits"
+    precision = "fp64" if dtype == torch.float64 else "fp32"
+    return Parity(max_or_nan(by_case.values()), size, by_case, "", head.architecture, outputs, precision)
+
+
+def differences(ours: Tensor, others: Tensor, batch: Batch) -> tuple[dict[str, float], float]:
+    """The largest absolute difference of outputs (B, L, V) or (B, C) by case, and the largest absolute one of ours."""
+    difference, size = (ours - others).abs().amax(-1), ours.abs().amax(-1)
     if difference.dim() == 2:  # by token, of which padding does not count
         difference, size = (values.masked_fill(batch.mask == 0, 0.0).amax(1) for values in (difference, size))
     padded = batch.mask.eq(0).any(1)
@@ -180,9 +188,12 @@ def _parity(model: Model, head: Head, batch: Batch, theirs: Outputs, dtype: torc
     if batch.source_mask is not None:
         cases["padded sources"] = batch.source_mask.eq(0).any(1)
     by_case = {name: float(difference[rows].max()) for name, rows in cases.items() if bool(rows.any())}
-    outputs = "hidden states" if head.objective is None else "logits"
-    precision = "fp64" if dtype == torch.float64 else "fp32"
-    return Parity(float(difference.max()), float(size.max()), by_case, "", head.architecture, outputs, precision)
+    return by_case, float(size.max())
+
+
+def max_or_nan(values: Iterable[float]) -> float:
+    """The largest value; NaN if one is NaN, which `max` may pass over."""
+    return float(torch.tensor([*values]).max())
 
 
 def unknown_to_transformers(folder: Path) -> frozenset[str]:

@@ -204,7 +204,7 @@ class EncoderDecoder(OneStack):
         positions = inputs.token_positions or self._next_token_positions(inputs.ids, state)
         mixed = self.decode(inputs, memory, at, state)
         if self.copy_attention is not None and memory.copy is not None:
-            visibility = memory.visibility(positions, len(inputs.ids), inputs.ids.device)
+            visibility = memory.visibility(positions, inputs.ids.shape[0], inputs.ids.device)
             mixed = mixed._replace(copies=self.copy_attention(mixed.y, memory.copy, visibility, at))
         if penalty is None:
             return mixed

@@ -203,6 +203,8 @@ class Mixer(nn.Module):
     stay whole where processes share a model, so that `trim` and `metrics` can read them outside of `forward`.
     """
 
+    NO_GRAPH: ClassVar[str] = ""
+    """Why no fixed graph of operations computes it for all lengths, as an ONNX file needs; empty if one does."""
     has_heads: bool = True
     """There are attention heads. Without them `explicit` returns weights (B, 0, L, M)."""
     memory_length: int | None = None

@@ -274,14 +274,14 @@ class OneStack(Model):
     def decode(
         self, inputs: Tokens, memory: SourceMemory | None, at: Tensor | None, state: State | None
     ) -> ForwardOutput:
-        """`forward` with an encoded source."""
+        """`forward` with an encoded source. Without `seen` in the state the caller numbers the next tokens, too."""
         token_positions = inputs.token_positions or self._next_token_positions(inputs.ids, state)
         layers, before = (None, None) if state is None else (state["layers"], state.get("before"))
         x = self.embedding(inputs, token_positions, before)
         mixed: ForwardOutput = self.stack(x, token_positions, memory, at, layers)
         if state is None:
             return mixed._replace(state=None)
-        after = self._after(token_positions, mixed.state or {})
+        after = self._after(token_positions, mixed.state or {}) if "seen" in state else {"layers": mixed.state}
         if before is not None:
             after["before"] = torch.cat([before, inputs.ids], dim=1)[:, -self.embedding.n_previous :]
         return mixed._replace(state=after)

@@ -261,7 +261,7 @@ class Stack(nn.Module):
         visibility = Visibility(self.causal, token_positions, token_positions)
         layers = None if memory is None else memory.layers
         cross_visibility = (
-            memory.visibility(token_positions, len(x), x.device) if memory is not None and layers else None
+            memory.visibility(token_positions, x.shape[0], x.device) if memory is not None and layers else None
         )
         penalty = None
         new_state: State | None = None if state is None else {}

@@ -38,7 +38,7 @@ def move(state: State | None, device: torch.device) -> State | None:
 
 def batch_size(state: State) -> int:
     """Number of rows of the tensors of `state`."""
-    return len(next(leaf for leaf in flatten(state).values() if leaf.dim()))
+    return next(leaf for leaf in flatten(state).values() if leaf.dim()).shape[0]
 
 
 def nbytes(state: State | None) -> int:

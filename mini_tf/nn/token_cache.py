@@ -24,7 +24,7 @@ def empty_cache(**tensors: Tensor) -> State:
 def append_tokens(state: State, visibility: Visibility, **new: Tensor) -> tuple[State, Visibility]:
     """The state with the tensors of new tokens behind those of the cache, and their mask with the cache in front."""
     tensor = next(iter(new.values()))
-    visibility = visibility.with_cache(token_positions_of(state), len(tensor), tensor.device)
+    visibility = visibility.with_cache(token_positions_of(state), tensor.shape[0], tensor.device)
     joined = {name: torch.cat([state[name], tensor], dim=AXES[name]) for name, tensor in new.items()}
     return state | joined | {POSITIONS_KEY: visibility.memory.to_state()}, visibility
 
@@ -43,7 +43,7 @@ def last_tokens(state: State, n: int) -> State:
 def select_tokens(state: State, kept: Bool[Tensor, "B M"], n: int) -> State:
     """The state with only the tokens that are `kept`, at most `n` in a row; rows with fewer have padding in front."""
     before = token_positions_of(state)
-    segments, positions = before.tensors(len(kept), kept.device)
+    segments, positions = before.tensors(kept.shape[0], kept.device)
     index = kept.int().argsort(dim=1, stable=True)[:, before.length - n :]
     token_positions = TokenPositions(n, 0, segments.masked_fill(~kept, 0).gather(1, index), positions.gather(1, index))
     selected: State = {}

@@ -217,6 +217,11 @@ class TaskLoss(nn.Module):
             parts, {} if scale is None else {"network_scale": (scale * n, n)}, None, None if self.training else outputs
         )
 
+    def predict(self, batch: Batch) -> Tensor:
+        """(T, C): the outputs in evaluation, without the loss."""
+        network, wide, _ = self._outputs(batch)
+        return network if wide is None else wide + self._network_scale() * network
+
     def network_and_wide(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(T, C) each: the outputs of the network and those of the n-grams, whose sum are the task's."""
         network, wide, _ = self._outputs(batch)

@@ -18,7 +18,7 @@ from mini_tf.system.errors import RecipeFault
 GROUP = "mini_tf.kinds"
 """The group of entry points; their names have no meaning."""
 PACKAGES = (
-    *("attention", "baselines", "data.corpora", "data.datasets", "data.tokenizers", "hf.families"),
+    *("attention", "baselines", "data.corpora", "data.datasets", "data.tokenizers", "hf.families", "hf.formats"),
     *("inspection", "models", "noises", "objectives", "optimizers", "pipelines", "positions", "schedules"),
 )
 """The packages of kinds; other subfolders hold what kinds import."""

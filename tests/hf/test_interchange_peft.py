@@ -11,7 +11,7 @@ from commands import QUIET, minitf, refused
 from families import CASES, folder_of, transformers
 from safetensors.torch import load_file, save_file
 
-from mini_tf.hf.peft import read_adapter
+from mini_tf.hf.peft_files import read_adapter
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import RunFault
 from mini_tf.trained.opening import open_trained

@@ -17,6 +17,7 @@ from mini_tf.data.tokenization.tokenizer_files import find_two
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.hf.config_json import NO_EFFECT, Config, no_such_model
 from mini_tf.hf.equivalence import GATED
+from mini_tf.hf.gguf_architecture import GgufArchitecture
 from mini_tf.hf.layouts import Layer, Layout, Names, within
 from mini_tf.hf.tokenizer_config import end_ids, forced_bos, pad_token, special_token
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
@@ -163,6 +164,8 @@ class Family(Kind):
     """Our pooling by their word; the first is that of a config.json without the key."""
     NO_EFFECT: ClassVar[str] = r"(?!)"
     """Keys of config.json that change no output, beside those of every family; a regular expression of names."""
+    GGUF: ClassVar[tuple[GgufArchitecture, ...]] = ()
+    """Architectures of llama.cpp that compute its models, in the order in which they are tried."""
     ALIASES: ClassVar[Mapping[str, str]] = {}
     """Second names of keys, each with the first one."""
 

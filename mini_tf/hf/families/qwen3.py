@@ -11,6 +11,7 @@ import torch
 from mini_tf.hf.families import Config, Head, Names
 from mini_tf.hf.families._architectures import DecoderFamily, decoder_heads
 from mini_tf.hf.families._llama_layers import LlamaLayers, llama_keys
+from mini_tf.hf.gguf_architecture import GgufArchitecture
 from mini_tf.hf.layouts import ScaledParts
 from mini_tf.nn.attention import qk_norm_eps
 
@@ -27,6 +28,10 @@ class Settings(DecoderFamily, LlamaLayers):
         "own.part.q_norm": "self_attn.q_norm.weight",
         "own.part.k_norm": "self_attn.k_norm.weight",
     }
+    GGUF = (
+        GgufArchitecture("qwen3", False, ("silu",), scaled=False),
+        GgufArchitecture("apertus", False, ("relu",), gate=False, xielu=True),
+    )
     OUTPUT = "lm_head"
     SEPARATOR = "bos_token"
     NO_EFFECT = "sliding_window|max_window_layers"

@@ -23,7 +23,8 @@ MASK_ELEMENTS = 2**22
 MORE_ELEMENTS = {"cuda": 2**26}
 """The same on devices that need larger blocks to be busy: 128 MiB in bf16."""
 ZEROS_IF_BLIND = frozenset({"cpu"})
-"""Devices whose kernels give zeros, and gradients of 0, for a query that attends to nothing; those of GPUs give NaN."""
+"""Devices whose kernels give zeros, and gradients of 0, for a query that attends to nothing; those of GPUs, and of
+runtimes that a model is exported to, give NaN."""
 
 
 def fused_attention(
@@ -42,7 +43,7 @@ def fused_attention(
     """
     d_k, d_v = q.shape[-1], v.shape[-1]
     blind = None
-    if mask is not None and q.device.type not in ZEROS_IF_BLIND:
+    if mask is not None and (q.device.type not in ZEROS_IF_BLIND or torch.compiler.is_exporting()):
         visible = mask if mask.dtype == torch.bool else mask != -torch.inf
         blind = ~visible.any(dim=-1, keepdim=True)
         mask = mask | blind if mask.dtype == torch.bool else mask.masked_fill(blind, 0.0)
@@ -131,7 +132,7 @@ def scores_mask(
     bool (B or 1, 1, n, M), or with a bias floats to be added to the attention scores (.., H, ..).
     """
     k_index = torch.arange(visibility.memory.length, device=q.device)
-    whole = len(index) == visibility.queries.length
+    whole = index.shape[0] == visibility.queries.length
     mask = (visibility.mask(q.device) if whole else visibility.visible(index[:, None], k_index[None]))[:, None]
     bias = (
         None

@@ -69,7 +69,7 @@ class Embedding(nn.Module):
             x = x + self.subwords(inputs.ids)
         if self.ngrams is not None:
             x = x + self.ngrams(
-                inputs.ids, self.start(len(inputs.ids)) if previous is None else previous, token_positions
+                inputs.ids, self.start(inputs.ids.shape[0]) if previous is None else previous, token_positions
             )
         x = self.position.embed(x, token_positions)
         if self.types is not None:

@@ -9,7 +9,7 @@ Wang and Manning 2012, "Baselines and Bigrams" (log-count ratios of naive Bayes)
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -100,6 +100,9 @@ class DocumentCounts(NamedTuple):
 
 class LinearFeatures(nn.Module):
     """A weight per output of each n-gram of 1 to `order` tokens, 0 at first. scale: multiplies the outputs."""
+
+    NO_GRAPH: ClassVar[str] = ""
+    """Why no fixed graph of operations on ids computes it, such as an ONNX file; empty if one does."""
 
     def __init__(self, vocabulary_size: int, order: int, rows: int, scale: float, n_outputs: int) -> None:
         super().__init__()

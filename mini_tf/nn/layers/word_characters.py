@@ -152,6 +152,8 @@ class WideTextSettings(WideSettings):
 class CharacterFeatures(NGramFeatures):
     """Of whole texts. texts: of each token id; lengths: of the shortest and the longest n-gram."""
 
+    NO_GRAPH = "n-grams of characters are as many as the texts of the tokens are long"
+
     def __init__(
         self,
         texts: Sequence[str],
@@ -181,6 +183,8 @@ class WordFeatures(LinearFeatures):
 
     These are n-grams of 2 to `order` words, and of as many shapes. Outside a text, all keys are 0.
     """
+
+    NO_GRAPH = "the keys of words are computed from their texts"
 
     def __init__(self, vocabulary_size: int, order: int, rows: int, scale: float, n_outputs: int, window: int) -> None:
         super().__init__(vocabulary_size, min(order, 2 * window + 1), rows, scale, n_outputs)

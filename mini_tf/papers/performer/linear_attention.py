@@ -34,6 +34,7 @@ class LinearAttentionSettings(ProjectionSettings):
 class LinearAttention(MultiHeadProjections):
     """Attention weights phi(q) . phi(k), normalized per query; sums are computed in fp32 or more."""
 
+    NO_GRAPH = "its sums are over chunks, whose number depends on the length"
     n_features: int
 
     def features(self, x: Float[Tensor, "B H L K"]) -> Features:

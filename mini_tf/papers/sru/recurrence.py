@@ -34,6 +34,8 @@ class Recurrence(nn.Module):
     alpha = sqrt(1 + 2 exp(highway_bias)) keeps the variance of x at first. All in fp32 or more.
     """
 
+    NO_GRAPH = "a recurrence takes as many steps as there are tokens"
+
     def __init__(self, d_model: int, settings: RecurrenceSettings) -> None:
         super().__init__()
         self.d_model, self.alpha = d_model, math.sqrt(1 + 2 * math.exp(settings.highway_bias))

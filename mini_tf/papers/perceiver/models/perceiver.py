@@ -274,13 +274,13 @@ class Perceiver(Model):
         if self.queries is None:
             return x if chosen is None else chosen.select(x)
         if isinstance(self.queries, Tensor):
-            return self.queries.repeat(len(x), 1, 1)
+            return self.queries.repeat(x.shape[0], 1, 1)
         n = x.shape[1] if chosen is None else chosen.positions.shape[1]
         if chosen is not None:
             positions = TokenPositions(
-                n, positions=positions.all_positions(x.device).expand(len(x), -1).gather(1, chosen.positions)
+                n, positions=positions.all_positions(x.device).expand(x.shape[0], -1).gather(1, chosen.positions)
             )
-        return self.queries.embed(x.new_zeros(len(x), n, x.shape[2]), positions)
+        return self.queries.embed(x.new_zeros(x.shape[0], n, x.shape[2]), positions)
 
 
 class RowIndex(NamedTuple):

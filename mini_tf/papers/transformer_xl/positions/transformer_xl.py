@@ -94,8 +94,8 @@ class RelativeScores(PositionalEncoding):
     def _keys(self) -> Float[Tensor, "H n K"]:
         """W_R R(d) of every distance; to decode, they are computed once, not for every token."""
         weight = self.relative.weight
-        key = (weight.data_ptr(), weight._version, weight.dtype, weight.device)
-        decodes = not (self.training or torch.is_grad_enabled())
+        decodes = not (self.training or torch.is_grad_enabled() or torch.compiler.is_exporting())
+        key = (weight.data_ptr(), weight._version, weight.dtype, weight.device) if decodes else None
         if decodes and self._cached is not None and self._cached[0] == key:
             return self._cached[1]
         distances = torch.arange(self.min_distance, self.max_distance + 1, device=weight.device)

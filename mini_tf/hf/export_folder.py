@@ -1,0 +1,126 @@
+"""What every export has: a new folder, which is whole or not there, its files and its model card."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import mini_tf
+from mini_tf.hf.proof import Parity
+from mini_tf.recipe.reading import dump
+from mini_tf.run import manifest
+from mini_tf.run.disk import TEMPORARY, Content, chunks, storage_errors
+from mini_tf.system.errors import RunFault
+from mini_tf.system.safe_files import remove_path
+from mini_tf.trained.opening import LoadedModel
+
+SHIFTED = "A masked token is predicted at the position before it: of a mask at position i, take the logits at i - 1."
+CARD, RECIPE, RESOLVED = "README.md", "recipe.yaml", "resolved.yaml"
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """What is to be written: the model of a run, with its tokenizers and labels, into a folder.
+
+    target: what the folder is called in the end. step: of the checkpoint, as in `load_trained`. license: for the card.
+    """
+
+    loaded: LoadedModel
+    folder: Path
+    target: Path
+    step: int | str | None
+    license: str
+
+
+@dataclass(frozen=True)
+class Exported:
+    """folder: what was written; written_as: architecture or format; parity: None of plain tensors; notes: lines."""
+
+    folder: Path
+    written_as: str
+    parity: Parity | None
+    notes: tuple[str, ...] = ()
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder, which becomes `folder` at the end of the block, and is removed after an exception.
+
+    So an export is whole or not there, even if the process is killed; what is left then, the next one there removes.
+    RunFault if `folder` exists and is not empty; an empty one stays the same folder.
+    """
+    exists = folder.exists()
+    temporary = folder / f"{TEMPORARY}export" if exists else folder.with_name(TEMPORARY + folder.name)
+    if exists and not (folder.is_dir() and all(path == temporary for path in folder.iterdir())):
+        raise RunFault(
+            f"{folder} exists and is not an empty folder", hint="give another one with -o", where=[str(folder)]
+        )
+    remove_path(temporary)
+    try:
+        with storage_errors(f"writing {folder}"):
+            temporary.mkdir(parents=True)
+        yield temporary
+        with storage_errors(f"writing {folder}"):
+            if exists:
+                for path in sorted(temporary.iterdir()):
+                    path.rename(folder / path.name)
+            else:
+                temporary.rename(folder)
+    finally:
+        remove_path(temporary)
+
+
+def write_files(folder: Path, files: Mapping[str, Content]) -> None:
+    with storage_errors(f"writing {folder}"):
+        for name, content in files.items():
+            with open(folder / name, "wb") as file:
+                file.writelines(chunks(content))
+
+
+def card_files(
+    loaded: LoadedModel, written_as: str, license: str, library: str = "transformers", usage: str = ""
+) -> dict[str, Content]:
+    """The model card and the recipe of an exported model; the arguments are those of `model_card`."""
+    return {
+        CARD: model_card(loaded, written_as, license, library, usage).encode(),
+        RECIPE: (loaded.folder / RESOLVED).read_bytes(),
+    }
+
+
+def model_card(
+    loaded: LoadedModel, written_as: str, license: str, library: str = "transformers", usage: str = ""
+) -> str:
+    """Markdown with the header that Hugging Face's hub reads. license: an identifier such as mit.
+
+    library: that loads the model; usage: Markdown on how it does.
+    """
+    record, recipe = manifest.read(loaded.folder), loaded.recipe
+    figures = "\n".join(f"| {name} | {value:.6g} |" for name, value in record.metrics.items() if value is not None)
+    table = f"| metric | value |\n| --- | --- |\n{figures}\n" if figures else "No metrics were recorded.\n"
+    data = f"Trained on `{recipe.data.train}`" if record.step else "Imported; its training data are not known to minitf"
+    shifted = recipe.model.kind == recipe.objective.ALSO_MODEL
+    reading = f"\n\n{SHIFTED}" if shifted else ""
+    return f"""---
+license: {license}
+library_name: {library}
+tags: [minitf, {recipe.model.kind}]
+---
+
+# {loaded.folder.name}
+
+{written_as}, {record.parameters:,} parameters, context {loaded.model.context} tokens,
+vocabulary {loaded.tokenizer.vocabulary.size:,}.
+Objective: {recipe.objective.kind}. Written by minitf {mini_tf.__version__}.{reading}
+
+{usage}## Data
+
+{data}; {record.step:,} training steps.
+
+## Figures
+
+{table}
+## Recipe
+
+```yaml
+{dump(recipe)}```
+"""

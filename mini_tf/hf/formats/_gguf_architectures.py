@@ -1,0 +1,129 @@
+"""Which architecture of llama.cpp computes a model of a family, and what its file holds: keys and tensors.
+
+Source: llama.cpp, src/models and gguf-py, by which each architecture has one activation and one kind of rotation.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mini_tf.hf.family_model import FamilyModel
+from mini_tf.hf.gguf_architecture import GgufArchitecture
+from mini_tf.system.errors import RunFault
+
+INVERSE_SOFTPLUS_OF_1, SOFTPLUS_0 = 0.5413248546129181, -100.0
+"""What xIELU's parameters are the softplus of: log(e - 1), and a number of which it is 0 in fp32."""
+XIELU = {"xielu.alpha_p": INVERSE_SOFTPLUS_OF_1, "xielu.alpha_n": SOFTPLUS_0, "xielu.beta": 0.0, "xielu.eps": -1e-6}
+"""xIELU(x) = alpha_p x^2 + beta x for x > 0, and alpha_n (e^min(x, eps) - 1 - x) + beta x below: here max(x, 0)^2."""
+ROTATIONS = "rope_freqs.weight"
+
+
+class GgufModel(NamedTuple):
+    """keys: of the architecture, without its name in front; tensors: by llama.cpp's names."""
+
+    architecture: GgufArchitecture
+    keys: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+def as_gguf(model: FamilyModel, names: Callable[[str, int], Any]) -> GgufModel:
+    """A model of a family as one of llama.cpp's; RunFault with the reasons if it has none.
+
+    names: the map of tensor names of an architecture with so many layers.
+    """
+    config, weights, reasons = model.config, dict(model.weights), []
+    if model.head.objective is None or "ForCausalLM" not in model.head.architecture.replace(
+        "LMHeadModel", "ForCausalLM"
+    ):
+        raise RunFault(f"llama.cpp continues texts, and {model.head.architecture} does not")
+    same_gate = _gate_is_value(weights)
+    for architecture in model.family.GGUF:
+        activation = config.get("hidden_act", config.get("activation_function"))
+        rotation = config.get("rope_parameters", {})
+        scaled = rotation.get("rope_type", "default") != "default"
+        faults = [f"{architecture.word} has the activation {architecture.activations[0]}, not {activation}"]
+        faults = faults if activation not in architecture.activations else []
+        if not architecture.gate and not same_gate:
+            faults.append(f"{architecture.word} has no gate, and gate and value of this model differ")
+        if scaled and not architecture.scaled:
+            faults.append(f"{architecture.word} has no scaled rotation")
+        if not faults:
+            return _written(architecture, config, weights, rotation if scaled else {}, names)
+        reasons += faults
+    why = "; ".join(reasons) or f"it has no architecture for models of {model.family.kind}"
+    raise RunFault(f"llama.cpp has no {model.head.architecture} like this one: {why}")
+
+
+def _gate_is_value(weights: Mapping[str, Tensor]) -> bool:
+    gates = {name: name.replace("gate_proj", "up_proj") for name in weights if "gate_proj" in name}
+    return bool(gates) and all(torch.equal(weights[gate], weights[up]) for gate, up in gates.items())
+
+
+def _written(
+    architecture: GgufArchitecture,
+    config: Mapping[str, Any],
+    weights: dict[str, Tensor],
+    scaled: Mapping[str, Any],
+    names: Callable[[str, int], Any],
+) -> GgufModel:
+    of_gpt2 = architecture.interleaved is None
+    heads = config["n_head" if of_gpt2 else "num_attention_heads"]
+    n_layers = config["n_layer" if of_gpt2 else "num_hidden_layers"]
+    keys: dict[str, Any] = {
+        "context_length": config["n_positions" if of_gpt2 else "max_position_embeddings"],
+        "embedding_length": config["n_embd" if of_gpt2 else "hidden_size"],
+        "block_count": n_layers,
+        "feed_forward_length": config["n_inner" if of_gpt2 else "intermediate_size"],
+        "attention.head_count": heads,
+    }
+    if of_gpt2:
+        keys["attention.layer_norm_epsilon"] = float(config["layer_norm_epsilon"])
+    else:
+        keys |= {
+            "attention.head_count_kv": config["num_key_value_heads"],
+            "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+            **{f"attention.{part}_length": config["head_dim"] for part in ("key", "value")},
+            "rope.dimension_count": config["head_dim"],
+            "rope.freq_base": float(config["rope_parameters"]["rope_theta"]),
+            "vocab_size": config["vocab_size"],
+        }
+    if not architecture.gate:
+        weights = {name: tensor for name, tensor in weights.items() if "gate_proj" not in name}
+    if architecture.xielu:
+        keys |= {name: [value] * n_layers for name, value in XIELU.items()}
+    found = names(architecture.word, n_layers)
+    tensors = {}
+    for name, tensor in weights.items():
+        theirs = found.get_name(name, try_suffixes=(".weight", ".bias"))
+        if theirs is None:
+            raise RunFault(f"llama.cpp's {architecture.word} has no tensor for {name}")
+        tensors[theirs] = _laid_out(architecture, name, tensor, heads, keys)
+    tensors.setdefault("output.weight", tensors["token_embd.weight"])
+    if scaled:
+        tensors[ROTATIONS] = frequency_factors(scaled, config["head_dim"])
+    return GgufModel(architecture, keys, tensors)
+
+
+def frequency_factors(rotation: Mapping[str, Any], width: int) -> Tensor:
+    """(width/2,): what each frequency of a rotation is divided by. rotation: the keys of config.json."""
+    pair = torch.arange(0, width, 2, dtype=torch.float64)
+    if rotation["rope_type"] == "linear":
+        return torch.full(pair.shape, float(rotation["factor"]))
+    rotations = (
+        rotation["original_max_position_embeddings"] * rotation["rope_theta"] ** (-pair / width) / (2 * torch.pi)
+    )
+    low, high = rotation["low_freq_factor"], rotation["high_freq_factor"]
+    kept = ((rotations - low) / (high - low)).clamp(0, 1)
+    return (1 / (kept + (1 - kept) / rotation["factor"])).float()
+
+
+def _laid_out(architecture: GgufArchitecture, name: str, tensor: Tensor, heads: int, keys: Mapping[str, Any]) -> Tensor:
+    """A tensor as llama.cpp stores it."""
+    if architecture.interleaved is None:
+        return tensor.t().contiguous() if ".c_" in name and tensor.dim() == 2 else tensor
+    for part, n in (("q_proj", heads), ("k_proj", keys["attention.head_count_kv"])):
+        if part in name and architecture.interleaved:  # dimension j of a head beside j + d/2
+            return tensor.unflatten(0, (n, 2, -1)).transpose(1, 2).flatten(0, 2).contiguous()
+    return tensor

@@ -1,0 +1,102 @@
+"""Outputs of a GGUF file as llama.cpp defines them, from what its reader finds in the file: the proof of an export.
+
+Plain operations in fp32 on dequantized tensors; nothing is taken from the model that was exported.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mini_tf.hf.formats._gguf_architectures import ROTATIONS
+from mini_tf.hf.gguf_architecture import GgufArchitecture
+
+
+class GgufFile:
+    """A file of an architecture that was read. gguf: the module. keys: by full names; tensors: dequantized."""
+
+    def __init__(self, path: Path, architecture: GgufArchitecture, gguf: Any) -> None:
+        reader = gguf.GGUFReader(path)
+        self.keys: dict[str, Any] = {name: field.contents() for name, field in reader.fields.items()}
+        self.tensors = {
+            tensor.name: torch.tensor(gguf.dequantize(tensor.data, tensor.tensor_type)) for tensor in reader.tensors
+        }
+        self.architecture = architecture
+        assert self.keys["general.architecture"] == architecture.word
+
+    def key(self, name: str, default: Any = None) -> Any:
+        """A key of the architecture."""
+        return self.keys.get(f"{self.architecture.word}.{name}", default)
+
+    @torch.no_grad()
+    def logits(self, ids: Tensor) -> Tensor:
+        """(B, L) -> (B, L, V)."""
+        x = self.tensors["token_embd.weight"][ids]
+        if "position_embd.weight" in self.tensors:
+            x = x + self.tensors["position_embd.weight"][: ids.shape[1]]
+        for layer in range(self.key("block_count")):
+            block = f"blk.{layer}."
+            x = x + self._attention(self._norm(x, f"{block}attn_norm"), block)
+            x = x + self._feed_forward(self._norm(x, f"{block}ffn_norm"), block, layer)
+        return self._linear(self._norm(x, "output_norm"), "output")
+
+    def _linear(self, x: Tensor, name: str) -> Tensor:
+        return F.linear(x, self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias"))
+
+    def _norm(self, x: Tensor, name: str) -> Tensor:
+        weight, bias = self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias")
+        if (eps := self.key("attention.layer_norm_rms_epsilon")) is not None:
+            return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * weight
+        return F.layer_norm(x, weight.shape, weight, bias, self.key("attention.layer_norm_epsilon"))
+
+    def _attention(self, x: Tensor, block: str) -> Tensor:
+        heads = self.key("attention.head_count")
+        groups = self.key("attention.head_count_kv", heads)
+        if f"{block}attn_qkv.weight" in self.tensors:
+            parts = self._linear(x, f"{block}attn_qkv").chunk(3, dim=-1)
+        else:
+            parts = tuple(self._linear(x, f"{block}attn_{name}") for name in "qkv")
+        q, k, v = (
+            part.unflatten(-1, (n, -1)).transpose(1, 2) for part, n in zip(parts, (heads, groups, groups), strict=True)
+        )  # (B, heads, L, K)
+        if f"{block}attn_q_norm.weight" in self.tensors:
+            q, k = self._norm(q, f"{block}attn_q_norm"), self._norm(k, f"{block}attn_k_norm")
+        if self.architecture.interleaved is not None:
+            q, k = self._rotated(q), self._rotated(k)
+        k, v = (part.repeat_interleave(heads // groups, dim=1) for part in (k, v))
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        y = scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
+        return self._linear(y.transpose(1, 2).flatten(2), f"{block}attn_output")
+
+    def _rotated(self, x: Tensor) -> Tensor:
+        width = self.key("rope.dimension_count")
+        frequencies = self.key("rope.freq_base") ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+        if ROTATIONS in self.tensors:
+            frequencies = frequencies / self.tensors[ROTATIONS].double()
+        angle = torch.arange(x.shape[-2], dtype=torch.float64)[:, None] * frequencies  # (L, K/2)
+        cos, sin = angle.cos().float(), angle.sin().float()
+        if self.architecture.interleaved:
+            first, second = x[..., ::2], x[..., 1::2]
+            return torch.stack([first * cos - second * sin, second * cos + first * sin], dim=-1).flatten(-2)
+        first, second = x.chunk(2, dim=-1)
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+    def _feed_forward(self, x: Tensor, block: str, layer: int) -> Tensor:
+        up = self._linear(x, f"{block}ffn_up")
+        if f"{block}ffn_gate.weight" in self.tensors:
+            up = F.silu(self._linear(x, f"{block}ffn_gate")) * up
+        elif (alpha_p := self.key("xielu.alpha_p")) is not None:
+            up = self._xielu(up, F.softplus(torch.tensor(alpha_p[layer])), layer)
+        elif self.key("attention.layer_norm_rms_epsilon") is not None:
+            up = up.relu().square()
+        else:
+            up = F.gelu(up, approximate="tanh")
+        return self._linear(up, f"{block}ffn_down")
+
+    def _xielu(self, x: Tensor, alpha_p: Tensor, layer: int) -> Tensor:
+        alpha_n, beta, eps = (self.key(f"xielu.{name}")[layer] for name in ("alpha_n", "beta", "eps"))
+        below = (x.clamp(max=eps).expm1() - x) * (beta + F.softplus(torch.tensor(alpha_n))) + beta * x
+        return torch.where(x > 0, alpha_p * x.square() + beta * x, below)

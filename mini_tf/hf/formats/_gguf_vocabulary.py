@@ -1,0 +1,126 @@
+"""The vocabulary of a GGUF file: tokens, their types and merges, and the splitting that llama.cpp has for them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from mini_tf.data.tokenizers import MAX_WORD_LENGTH
+from mini_tf.hf.tokenizer_config import tokenizer_files
+from mini_tf.system.errors import RunFault
+from mini_tf.trained.framing import text_affixes
+from mini_tf.trained.opening import LoadedModel
+
+NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
+"""Types of tokens."""
+CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+PATTERNS = {CONTRACTIONS + r"\p{N}{1,3}" + REST: "llama-bpe", CONTRACTIONS + r"\p{N}" + REST: "qwen2"}
+"""Regular expressions of tokenizer.json that split words, and llama.cpp's word for each."""
+LONG_WORDS = rf"\S{{{MAX_WORD_LENGTH}}}|\s{{{MAX_WORD_LENGTH}}}"
+"""Of our own tokenizers: llama.cpp does not cut words that are so long."""
+SPACE = "▁"
+
+
+class GgufVocabulary(NamedTuple):
+    """model: llama.cpp's word for the kind; keys: of tokenizer.ggml, without that in front; note: a line for people."""
+
+    model: str
+    keys: dict[str, Any]
+    note: str = ""
+
+
+def vocabulary_of(loaded: LoadedModel) -> GgufVocabulary:
+    """RunFault, with a name, for what llama.cpp does not have."""
+    content = json.loads(loaded.tokenizer.to_json())
+    model = content["model"]
+    if model["type"] != "BPE":
+        raise RunFault(f"llama.cpp has no tokenizer like this one: its model is {model['type']}, and must be BPE")
+    if not model["merges"]:
+        raise RunFault(
+            "llama.cpp reads no vocabulary without merges, such as bytes alone; train with tokenizer.kind=bpe"
+        )
+    size = loaded.tokenizer.vocabulary.size
+    tokens = {id: name for name, id in model["vocab"].items()} | {
+        token["id"]: token["content"] for token in content["added_tokens"]
+    }
+    special = {token["id"] for token in content["added_tokens"] if token["special"]}
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+    keys: dict[str, Any] = {
+        "tokens": [tokens.get(id, f"[unused{id}]") for id in range(size)],
+        "token_type": [CONTROL if id in special else NORMAL if id in tokens else CONTROL for id in range(size)],
+        **_special(loaded),
+    }
+    if model.get("byte_fallback"):
+        return _sentencepiece(content, keys, merges)
+    pre, note = _pre_tokenizer(content)
+    return GgufVocabulary("gpt2", keys | {"pre": pre, "merges": merges}, note)
+
+
+def _pre_tokenizer(content: Mapping[str, Any]) -> tuple[str, str]:
+    """llama.cpp's word for how texts are split into words, and what differs from it."""
+    if content["normalizer"] is not None:
+        raise RunFault(
+            f"llama.cpp does not change texts before it splits them, as {_shown(content['normalizer'])} does"
+        )
+    given = content["pre_tokenizer"] or {}
+    steps: Sequence[Mapping[str, Any]] = given.get("pretokenizers", [given])
+    *splits, last = steps
+    if last.get("type") != "ByteLevel" or last.get("add_prefix_space"):
+        raise RunFault(f"llama.cpp has no tokenizer that splits texts as {_shown(given)}")
+    patterns = [step.get("pattern", {}).get("Regex", _shown(step)) for step in splits]
+    if content["model"]["merges"] and not last["use_regex"]:
+        words = [PATTERNS.get(pattern) for pattern in patterns]
+        if (
+            len(words) == 1
+            and words[0] is not None
+            and bool(content["model"].get("ignore_merges")) == (words[0] == "llama-bpe")
+        ):
+            return words[0], ""
+    elif patterns in ([], [LONG_WORDS]) and not content["model"].get("ignore_merges"):
+        long = f"words of more than {MAX_WORD_LENGTH} characters are cut here, and not by llama.cpp"
+        return "gpt-2", long if patterns else ""
+    raise RunFault(f"llama.cpp has no tokenizer that splits texts as {_shown(given)}")
+
+
+def _sentencepiece(content: Mapping[str, Any], keys: dict[str, Any], merges: Sequence[str]) -> GgufVocabulary:
+    """A BPE of SentencePiece, whose merges llama.cpp takes from scores: the earlier, the higher."""
+    normalizer, given = content["normalizer"] or {}, content["pre_tokenizer"] or {}
+    steps = [*normalizer.get("normalizers", [normalizer] if normalizer else []), *given.get("pretokenizers", [given])]
+    spaces = [step for step in steps if step.get("type") == "Metaspace"]
+    if len(spaces) != 1 or len(steps) != 1:
+        raise RunFault(f"llama.cpp has no tokenizer that changes texts as {_shown(steps)}")
+    ranks: dict[str, int] = {}
+    for rank, merge in enumerate(merges):
+        ranks.setdefault(merge.replace(" ", "", 1), rank)
+    unknown = content["model"].get("unk_token")
+    types = [
+        UNKNOWN if token == unknown else BYTE if token.startswith("<0x") and len(token) == 6 else type
+        for token, type in zip(keys["tokens"], keys["token_type"], strict=True)
+    ]
+    scores = [-float(ranks.get(token, len(ranks))) for token in keys["tokens"]]
+    prefix = {"add_space_prefix": spaces[0]["prepend_scheme"] != "never"}
+    return GgufVocabulary("llama", keys | {"token_type": types, "scores": scores, "pre": "default"} | prefix)
+
+
+def _special(loaded: LoadedModel) -> dict[str, Any]:
+    """Special tokens by role, and what stands before a text."""
+    vocabulary = loaded.tokenizer.vocabulary
+    before, _ = text_affixes(loaded)
+    if len(before) > 1:
+        raise RunFault(f"llama.cpp puts one token before a text, and this model has {len(before)} there")
+    ends = [*vocabulary.ends] or [vocabulary.separator]
+    roles = {
+        "bos_token_id": before[0] if before else vocabulary.bos_id,
+        "eos_token_id": ends[0],
+        "unknown_token_id": vocabulary.unk,
+        "padding_token_id": vocabulary.pad,
+    }
+    keys: dict[str, Any] = {name: int(id) for name, id in roles.items() if id is not None}
+    keys |= {"add_bos_token": bool(before), "add_eos_token": False}
+    settings = json.loads(tokenizer_files(loaded)["tokenizer_config.json"])
+    return keys | ({"chat_template": settings["chat_template"]} if "chat_template" in settings else {})
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 200 else f"{text[:197]}..."

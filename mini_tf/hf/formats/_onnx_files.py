@@ -1,0 +1,133 @@
+"""From a graph to an ONNX file, by torch.onnx's exporter, and back to outputs, by ONNX Runtime."""
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import mini_tf
+from mini_tf.hf.formats._onnx_graphs import Axes, Graph
+from mini_tf.recipe.values import one_line
+from mini_tf.system.errors import RunFault
+
+OPSET = 23
+"""Of April 2025, the first with attention and RMSNorm as operators."""
+LARGEST_BYTES = 2**31 - 2**20
+"""Of the parameters: a protobuf has less than 2 GiB."""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without warnings and log lines of other packages, about their own parts."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
+def write_graph(graph: Graph, path: Path, notes: Mapping[str, str]) -> None:
+    """Write a graph as an ONNX file. notes: metadata of the file. RunFault if the exporter cannot."""
+    size = sum(parameter.nbytes for parameter in graph.module.parameters())
+    if size > LARGEST_BYTES:
+        raise RunFault(f"{path.name} would have {size:,} bytes of parameters, and an ONNX file has less than 2 GiB")
+    with quiet():
+        model = _converted(graph, path)
+        for name, axes in graph.axes.items():
+            _name_axes(next(value for value in model.graph.input if value.name == name), axes)
+        for value in model.graph.output:  # torch's own names of sizes say nothing
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_param:
+                    dim.ClearField("dim_param")
+        model.producer_name, model.producer_version = "minitf", mini_tf.__version__
+        for key, text in notes.items():
+            model.metadata_props.add(key=key, value=text)
+    path.write_bytes(model.SerializeToString())
+
+
+def _converted(graph: Graph, path: Path) -> Any:
+    """The graph as a protobuf of ONNX."""
+    dynamic = torch.export.Dim.DYNAMIC
+    shapes = tuple({axis: dynamic for axis in graph.axes[name]} for name in graph.example)
+    try:
+        with torch.no_grad():
+            program = torch.export.export(
+                graph.module, tuple(graph.example.values()), dynamic_shapes=(shapes,), strict=False
+            )
+            converted = torch.onnx.export(
+                program,
+                dynamo=True,
+                opset_version=OPSET,
+                input_names=list(graph.example),
+                output_names=list(graph.outputs),
+                verbose=False,
+            )
+    except Exception as error:  # whatever the exporter raises for what it does not have
+        fault = f"torch {torch.__version__} cannot export it: {type(error).__name__}: {_reason(error)}"
+        raise RunFault(f"{path.name}: {fault}") from error
+    assert converted is not None
+    return converted.model_proto
+
+
+def _reason(error: BaseException) -> str:
+    """What the first error says, of which torch's exporter makes others."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return one_line(str(error))[:200]
+
+
+def _name_axes(value: Any, axes: Axes) -> None:
+    for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+        if axis in axes:
+            dim.dim_param = axes[axis]
+
+
+class OnnxSession:
+    """An ONNX file, opened by ONNX Runtime on the CPU, with as many threads as torch."""
+
+    def __init__(self, path: Path, runtime: Any) -> None:
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 3
+        try:
+            self._session = runtime.InferenceSession(
+                str(path), sess_options=options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:
+            raise RunFault(f"{path}: onnxruntime cannot load it: {one_line(str(error))[:200]}") from error
+
+    def __call__(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
+        """Its outputs for inputs by name."""
+        return [torch.from_numpy(np.asarray(output)) for output in self.run(self.arrays(inputs))]
+
+    @staticmethod
+    def arrays(inputs: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+        """Inputs as the runtime takes them."""
+        return {name: tensor.contiguous().numpy() for name, tensor in inputs.items()}
+
+    def run(self, arrays: Mapping[str, np.ndarray]) -> Sequence[Any]:
+        """Its outputs as arrays."""
+        try:
+            outputs: Sequence[Any] = self._session.run(None, dict(arrays))
+        except Exception as error:
+            raise RunFault(f"onnxruntime cannot run it: {one_line(str(error))[:200]}") from error
+        return outputs
+
+
+def quantize(path: Path, quantized: Path) -> None:
+    """Write a graph with the matrices as int8, whose inputs are quantized when it runs ("dynamic quantization")."""
+    with quiet():
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        quantize_dynamic(
+            path, quantized, weight_type=QuantType.QInt8, per_channel=True, op_types_to_quantize=["MatMul"]
+        )
