@@ -30,7 +30,7 @@ FLOORS: list[dict[str, str]] = [
     {
         "pipelines": "KINDS: inputs and outputs of a trained model",
         "inspection": "KINDS: views of a trained model",
-        "hf": "models of Hugging Face, in and out: families KINDS",
+        "hf": "models of Hugging Face, in and out: families KINDS, formats KINDS",
     },
     {
         "jobs": "from recipe to run, proof of resume",

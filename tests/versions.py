@@ -30,6 +30,7 @@ EXTRAS = {
     "tensorboard": ("jobs/test_tensorboard.py",),
     "hf": ("hf/test_hub_datasets.py",),
     "sentencepiece": ("data/test_data_sentencepiece.py",),
+    "gguf": ("hf/formats/test_gguf.py",),
     "onnx": ("hf/formats/test_onnx.py",),
     "serve": ("serving/test_server.py",),
     "scores": ("scores/test_scores.py", "scores/test_scores_classes.py", "scores/test_scores_entities.py"),

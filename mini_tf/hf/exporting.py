@@ -19,8 +19,8 @@ from mini_tf.system.errors import UsageFault
 from mini_tf.system.strict_json import show_json
 from mini_tf.trained.opening import LoadedModel, load_trained
 
-FORMATS, FAMILIES = "hf.formats", "hf.families"
-"""Packages of kinds: what a model is written as, each by its word."""
+FORMATS = "hf.formats"
+"""The package of formats; every other word is a family."""
 
 
 def export_model(

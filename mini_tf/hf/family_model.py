@@ -41,7 +41,7 @@ def as_family(loaded: LoadedModel, wanted: str | None) -> FamilyModel:
 
 
 def as_other_model(loaded: LoadedModel, wanted: str) -> LoadedModel:
-    """The same weights as a model of the kind of a family, if the objective says that they are one; else as they are."""
+    """The same weights as a model of the kind of a family, if the objective says that they are; else as they are."""
     recipe, family = loaded.recipe, settings_of("hf.families", wanted)()
     assert isinstance(family, Family)
     if family.MODEL != recipe.objective.ALSO_MODEL:

@@ -281,7 +281,7 @@ class OneStack(Model):
         mixed: ForwardOutput = self.stack(x, token_positions, memory, at, layers)
         if state is None:
             return mixed._replace(state=None)
-        after = self._after(token_positions, mixed.state or {}) if "seen" in state else {"layers": mixed.state}
+        after = self._after(token_positions, mixed.state or {}) if "seen" in state else State(layers=mixed.state)
         if before is not None:
             after["before"] = torch.cat([before, inputs.ids], dim=1)[:, -self.embedding.n_previous :]
         return mixed._replace(state=after)

@@ -115,8 +115,9 @@ def frequency_factors(rotation: Mapping[str, Any], width: int) -> Tensor:
         rotation["original_max_position_embeddings"] * rotation["rope_theta"] ** (-pair / width) / (2 * torch.pi)
     )
     low, high = rotation["low_freq_factor"], rotation["high_freq_factor"]
-    kept = ((rotations - low) / (high - low)).clamp(0, 1)
-    return (1 / (kept + (1 - kept) / rotation["factor"])).float()
+    kept: Tensor = ((rotations - low) / (high - low)).clamp(0, 1)
+    factors: Tensor = 1 / (kept + (1 - kept) / rotation["factor"])
+    return factors.float()
 
 
 def _laid_out(architecture: GgufArchitecture, name: str, tensor: Tensor, heads: int, keys: Mapping[str, Any]) -> Tensor:
@@ -125,5 +126,6 @@ def _laid_out(architecture: GgufArchitecture, name: str, tensor: Tensor, heads: 
         return tensor.t().contiguous() if ".c_" in name and tensor.dim() == 2 else tensor
     for part, n in (("q_proj", heads), ("k_proj", keys["attention.head_count_kv"])):
         if part in name and architecture.interleaved:  # dimension j of a head beside j + d/2
-            return tensor.unflatten(0, (n, 2, -1)).transpose(1, 2).flatten(0, 2).contiguous()
+            halves: Tensor = tensor.unflatten(0, (n, 2, -1))
+            return halves.transpose(1, 2).flatten(0, 2).contiguous()
     return tensor

@@ -48,7 +48,8 @@ class GgufFile:
     def _norm(self, x: Tensor, name: str) -> Tensor:
         weight, bias = self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias")
         if (eps := self.key("attention.layer_norm_rms_epsilon")) is not None:
-            return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * weight
+            scale: Tensor = (x.square().mean(-1, keepdim=True) + eps).rsqrt()
+            return x * scale * weight
         return F.layer_norm(x, weight.shape, weight, bias, self.key("attention.layer_norm_epsilon"))
 
     def _attention(self, x: Tensor, block: str) -> Tensor:

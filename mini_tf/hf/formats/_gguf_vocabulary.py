@@ -108,10 +108,10 @@ def _special(loaded: LoadedModel) -> dict[str, Any]:
     before, _ = text_affixes(loaded)
     if len(before) > 1:
         raise RunFault(f"llama.cpp puts one token before a text, and this model has {len(before)} there")
-    ends = [*vocabulary.ends] or [vocabulary.separator]
+    end = vocabulary.ends[0] if vocabulary.ends else vocabulary.separator
     roles = {
         "bos_token_id": before[0] if before else vocabulary.bos_id,
-        "eos_token_id": ends[0],
+        "eos_token_id": end,
         "unknown_token_id": vocabulary.unk,
         "padding_token_id": vocabulary.pad,
     }

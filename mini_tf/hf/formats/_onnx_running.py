@@ -62,7 +62,7 @@ class Exports:
         if TYPES in graph.example:
             inputs[TYPES] = batch.types if batch.types is not None else torch.zeros_like(batch.ids)
         states = [name for name in graph.example if name not in inputs and name not in encoded]
-        inputs |= dict(zip(states, state, strict=True)) | encoded
+        inputs |= {**dict(zip(states, state, strict=True)), **encoded}
         logits, *after = self.sessions[-1](inputs)
         return logits, after
 

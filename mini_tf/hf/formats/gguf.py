@@ -3,13 +3,15 @@
 The proof: the file is read back, and its tensors give the logits of the run by the operations that llama.cpp has.
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import mini_tf
 from mini_tf.hf.export_folder import card_files, write_files
+from mini_tf.hf.families import Family
 from mini_tf.hf.family_choice import WAY
-from mini_tf.hf.family_model import as_family
+from mini_tf.hf.family_model import FamilyModel, as_family
 from mini_tf.hf.formats import Exported, ExportRequest, Format
 from mini_tf.hf.formats._gguf_architectures import GgufModel, as_gguf
 from mini_tf.hf.formats._gguf_reading import GgufFile
@@ -34,10 +36,8 @@ class Settings(Format):
         import gguf
 
         loaded, folder = request.loaded, request.folder
-        family = as_family(loaded, _family(loaded))
-        words = {word: number for number, word in gguf.MODEL_ARCH_NAMES.items()}
         try:
-            written = as_gguf(family, lambda word, n: gguf.get_tensor_name_map(words[word], n))
+            family, written = gguf_model(loaded, gguf)
             vocabulary = vocabulary_of(loaded)
         except RunFault as fault:
             raise RunFault(f"{loaded.folder.name} cannot be written as GGUF: {fault.message}", hint=WAY) from fault
@@ -56,13 +56,19 @@ class Settings(Format):
         return Exported(request.target, name, parity, (vocabulary.note,) if vocabulary.note else ())
 
 
+def gguf_model(loaded: LoadedModel, gguf: Any) -> tuple[FamilyModel, GgufModel]:
+    """A model as one of a family, and as llama.cpp's; RunFault with the reasons if there is none. gguf: the module."""
+    family = as_family(loaded, _family(loaded))
+    words = {word: number for number, word in gguf.MODEL_ARCH_NAMES.items()}
+    return family, as_gguf(family, lambda word, n: gguf.get_tensor_name_map(words[word], n))
+
+
 def _family(loaded: LoadedModel) -> str | None:
     """The first family with an architecture of llama.cpp that has the model; None, so that all reasons are listed."""
-    for word in (word for word, family in kinds_of("hf.families").items() if getattr(family, "GGUF", ())):
-        try:
-            return as_family(loaded, word).family.kind
-        except RunFault:
-            continue
+    for word, family in kinds_of("hf.families").items():
+        if issubclass(family, Family) and family.GGUF:
+            with suppress(RunFault):
+                return as_family(loaded, word).family.kind
     return None
 
 

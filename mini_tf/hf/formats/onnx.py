@@ -57,7 +57,7 @@ def graphs_of(loaded: LoadedModel) -> list[Graph]:
     """The graphs of a model. RunFault if its outputs are no function of token ids and a mask."""
     model, objective, settings = loaded.model, loaded.recipe.objective, loaded.recipe.model
     parts = [(type(part).__name__, reason) for part in model.modules() if (reason := getattr(part, "NO_GRAPH", ""))]
-    faults = [f"of {name} there is no graph: {reason}" for name, reason in dict.fromkeys(parts)]
+    faults = [f"{name} has no graph, since {reason}" for name, reason in dict.fromkeys(parts)]
     if objective.direction(settings) == "prefix":
         faults.append("its prompts are prefixes whose tokens attend to each other, which no input of a graph marks")
     if faults:

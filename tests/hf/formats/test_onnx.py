@@ -33,10 +33,10 @@ VOCABULARY = Vocabulary(
     400, pad=0, unk=1, separator=2, mask=3, sentinels=tuple(range(4, 104)), texts=("a", " b", "c") * 134
 )
 REFUSED = {
-    "classify-nano": "CharacterFeatures there is no graph",
-    "tag-nano": "WordFeatures there is no graph",
-    **dict.fromkeys(("linear-nano", "performer-nano"), "there is no graph: its sums are over chunks"),
-    **dict.fromkeys(("sru-nano", "srupp-nano"), "Recurrence there is no graph"),
+    "classify-nano": "CharacterFeatures has no graph",
+    "tag-nano": "WordFeatures has no graph",
+    **dict.fromkeys(("linear-nano", "performer-nano"), "has no graph, since its sums are over chunks"),
+    **dict.fromkeys(("sru-nano", "srupp-nano"), "Recurrence has no graph"),
 }
 """Recipes whose models have no graph, and why."""
 UNLIKE = [
@@ -72,8 +72,10 @@ def loaded(name: str) -> Any:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += torch.randn_like(parameter) * (0.3 if parameter.dim() > 1 else 0.1)
+    tokenizer = SimpleNamespace(vocabulary=VOCABULARY)
     return SimpleNamespace(
-        model=model.eval(), recipe=recipe, objective=objective, labels=labels, folder=Path(name), decision=None
+        **{"model": model.eval(), "recipe": recipe, "objective": objective, "labels": labels, "folder": Path(name)},
+        **{"tokenizer": tokenizer, "source_tokenizer": tokenizer, "decision": None},
     )
 
 

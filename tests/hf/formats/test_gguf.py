@@ -1,0 +1,140 @@
+"""Runs as GGUF files: what is read back gives the logits and the token ids of the run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+import torch
+from commands import minitf, refused, trained
+from families import transformers
+from hostile import HOSTILE
+
+from mini_tf.hf.formats._gguf_architectures import frequency_factors
+from mini_tf.nn.tokens import Tokens
+from mini_tf.positions.rotary import LongWavelengths, Rotary
+from mini_tf.trained.opening import open_trained
+
+gguf = pytest.importorskip("gguf", reason="needs minitf[gguf]")
+BPE = "tokenizer={kind: bpe, vocab_size: 300}"
+MODELS = {
+    "apertus": "norm: rms, activation: relu2, attention: {qk_norm: true}, n_kv_heads: 1",
+    "arcee": "norm: rms, activation: relu2, positions: {kind: rotary, base: 500, factor: 2}",
+    "llama": "norm: rms, activation: swiglu, n_kv_heads: 1, tied: false",
+    "qwen3": "norm: rms, activation: swiglu, attention: {qk_norm: weight, scale: 0.5}, d_k: 6",
+    "gpt2": "norm: layer, activation: gelu_tanh, positions: learned, bias: true",
+}
+"""Settings of a model by the architecture of llama.cpp that computes it."""
+
+
+def run_of(architecture: str, folder: Path, *overrides: str) -> Path:
+    model = f"model={{kind: decoder, d_model: 16, n_layers: 2, n_heads: 2, init_std: 0.3, {MODELS[architecture]}}}"
+    return trained(folder, model, "train.steps=2", BPE, *overrides)
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Path]:
+    """An architecture, a run and its export."""
+    folder = tmp_path_factory.mktemp(request.param)
+    run = run_of(request.param, folder / "run")
+    done = minitf("export", run, "-o", folder / "out", "--to", "gguf", "--license", "mit")
+    assert done.exit_code == 0, done.stderr
+    return request.param, run, folder / "out"
+
+
+def test_the_tensors_of_the_file_give_the_logits_of_the_run(exported: tuple[str, Path, Path]) -> None:
+    """By the operations of the architecture, in fp32; transformers repeats it for those that it reads."""
+    architecture, _, out = exported
+    parity = json.loads((out / "parity.json").read_text())
+    assert parity["architecture"] == f"GGUF ({architecture})"
+    assert parity["largest_difference"] < 1e-5 * max(1.0, parity["largest_output"])
+    fields = gguf.GGUFReader(out / "model.gguf").fields
+    assert fields["general.architecture"].contents() == architecture
+    assert fields["general.license"].contents() == "mit"
+    assert f"{architecture}.rope.freq_base" in fields or architecture == "gpt2"
+
+
+def ids_of(fields: dict[str, Any], text: str) -> list[int]:
+    """Byte-level BPE by the vocabulary and the merges of a file: of each word, the earliest merge first."""
+    tokens = {token: id for id, token in enumerate(fields["tokenizer.ggml.tokens"].contents())}
+    merges = {merge: rank for rank, merge in enumerate(fields["tokenizer.ggml.merges"].contents())}
+    ids = []
+    for word, _ in tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text):
+        parts = list(word)
+        while len(parts) > 1:
+            ranks = [merges.get(f"{parts[n]} {parts[n + 1]}", len(merges)) for n in range(len(parts) - 1)]
+            if min(ranks) == len(merges):
+                break
+            first = ranks.index(min(ranks))
+            parts[first : first + 2] = ["".join(parts[first : first + 2])]
+        ids += [tokens[part] for part in parts]
+    return ids
+
+
+def test_the_vocabulary_of_the_file_gives_the_ids_of_the_run(exported: tuple[str, Path, Path]) -> None:
+    architecture, run, out = exported
+    if architecture != "apertus":
+        return  # the same tokenizer
+    fields, tokenizer = gguf.GGUFReader(out / "model.gguf").fields, open_trained(run, device="cpu").tokenizer
+    keys = {
+        name: fields[f"tokenizer.ggml.{name}"].contents() for name in ("model", "pre", "add_bos_token", "token_type")
+    }
+    assert (keys["model"], keys["pre"]) == ("gpt2", "gpt-2")
+    assert [id for id, type in enumerate(keys["token_type"]) if type == gguf.TokenType.CONTROL] == sorted(
+        tokenizer.special_tokens.values()
+    )
+    for text in (text for text in HOSTILE if "\ud800" not in text and max(map(len, text.split()), default=0) < 256):
+        assert ids_of(fields, text) == tokenizer.encode(text).tolist(), ascii(text)
+
+
+@pytest.mark.slow
+def test_transformers_reads_the_file_with_equal_logits(exported: tuple[str, Path, Path], tmp_path: Path) -> None:
+    """With the config.json of an export to the family, as transformers takes some keys of the file for its defaults."""
+    architecture, run, out = exported
+    if architecture not in ("llama", "qwen3", "gpt2"):
+        pytest.skip("transformers reads no GGUF of this architecture")
+    model = open_trained(run, device="cpu").model
+    assert minitf("export", run, "-o", tmp_path / "hf", "--to", architecture).exit_code == 0
+    config = transformers().AutoConfig.from_pretrained(tmp_path / "hf")
+    theirs = transformers().AutoModelForCausalLM.from_pretrained(
+        out, gguf_file="model.gguf", config=config, dtype=torch.float32
+    )
+    ids = torch.arange(4, 44).view(2, 20)
+    with torch.no_grad():
+        ours = model.logits(model(Tokens(ids)).y)
+        torch.testing.assert_close(theirs(input_ids=ids).logits, ours, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        (("tokenizer.kind=byte",), "without merges"),
+        (("tokenizer.kind=unigram", "tokenizer.vocab_size=300"), "its model is Unigram"),
+    ],
+)
+def test_a_tokenizer_that_llama_cpp_lacks_is_refused_by_name(
+    overrides: tuple[str, ...], reason: str, tmp_path: Path
+) -> None:
+    run = run_of("apertus", tmp_path / "run", *overrides)
+    done = minitf("export", run, "-o", tmp_path / "out", "--to", "gguf")
+    refused(done, "cannot be written as GGUF", reason, exit_code=5)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("long", [None, LongWavelengths(context=64, low=1.0, high=4.0)])
+def test_scaled_rotations_divide_the_frequencies_as_here(long: LongWavelengths | None) -> None:
+    keys = {"rope_type": "linear" if long is None else "llama3", "factor": 8.0, "rope_theta": 500.0}
+    keys |= (
+        {} if long is None else {"original_max_position_embeddings": 64, "low_freq_factor": 1, "high_freq_factor": 4}
+    )
+    unscaled, scaled = (Rotary(16, 500.0, factor, long).frequencies(torch.device("cpu")) for factor in (1.0, 8.0))
+    torch.testing.assert_close(unscaled / frequency_factors(keys, 16), scaled, rtol=1e-6, atol=0)
+
+
+def test_a_model_that_no_architecture_computes_is_refused_with_all_reasons(tmp_path: Path) -> None:
+    run = run_of("llama", tmp_path / "run", "model.activation=geglu")
+    done = minitf("export", run, "-o", tmp_path / "out", "--to", "gguf")
+    reasons = ("llama has the activation silu, not gelu", "arcee has the activation relu, not gelu")
+    refused(done, "llama.cpp has no LlamaForCausalLM like this one", *reasons, exit_code=5)
+    assert not (tmp_path / "out").exists()
