@@ -143,9 +143,6 @@ class RotaryLayers(PositionalEncoding):
         assert isinstance(chosen, PositionalEncoding)
         return chosen
 
-    def rotate(self, x: Tensor, token_positions: TokenPositions, n_queries: int | None = None) -> Tensor:
-        return self.of_layer(0).rotate(x, token_positions, n_queries)
-
 
 class _Rotate(torch.autograd.Function):
     """Pairs as complex numbers, times e^(i angle): two passes over memory; real arithmetic takes five."""

@@ -98,6 +98,10 @@ def test_an_embedding_without_a_task_is_the_mean_of_the_hidden_states(encoder: P
     with torch.no_grad():
         hidden = run.model(Tokens(ids)).y
     np.testing.assert_allclose(run.embed(["Once upon", "a longer text"])[0], hidden[0].mean(0).numpy(), atol=1e-5)
+    long = "Once upon a time there was a king " * 40
+    ids = torch.tensor([[separator, *run.tokenizer.encode(long).tolist()]])[:, : run.model.context]
+    with torch.no_grad(), pytest.warns(mini_tf.ResultWarning, match="truncated"):
+        np.testing.assert_allclose(run.embed(long), run.model(Tokens(ids)).y[0].mean(0).numpy(), atol=1e-5)
 
 
 def test_attention_is_that_of_the_command_and_has_a_picture(decoder: Path) -> None:

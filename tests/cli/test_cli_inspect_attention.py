@@ -384,7 +384,10 @@ def test_all_steps_show_how_heads_form(run: Path) -> None:
     for early in (True, False):
         one = result(run, TEXT, "--step", "3" if early else "last")["samples"][0]
         assert {**one, "step": 3 if early else 4} == samples[0 if early else 2]
-    shown = inspect(run, TEXT, "--step", "all").stdout.splitlines()
+    done = inspect(run, TEXT, "--step", "all")
+    kept = "note: 2 checkpoints of this run are kept; train with checkpoint.keep_last=20 to see how heads develop\n"
+    assert done.stderr == kept
+    shown = done.stdout.splitlines()
     assert shown[0].split() == ["head", "step", "3", "step", "4"]
     for line, early, late in zip(shown[1:5], samples[0]["heads"], samples[2]["heads"], strict=True):
         numbers = re.findall(r"\d\.\d\d", line)

@@ -8,8 +8,9 @@ import pytest
 import torch
 from commands import EXACT, TINY, minitf
 
+from mini_tf.cli.cost import LENGTH_HEADERS, _length_cells
 from mini_tf.cost import lengths
-from mini_tf.cost.lengths import fit_slope, formula_rows, layers_of, measure_lengths
+from mini_tf.cost.lengths import LengthCost, fit_slope, formula_rows, layers_of, measure_lengths
 from mini_tf.recipe.reading import read
 from mini_tf.training.machine.device import Setup
 
@@ -98,6 +99,13 @@ def test_the_command_prints_a_table_slopes_and_a_picture(tmp_path: Path, monkeyp
     assert Path("cost.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads(Path("cost.json").read_text()) == envelope["result"]
     assert "time ~ L^" in minitf("cost", TINY, *EXACT, "--lengths", "16..64").stdout
+
+
+def test_the_cells_of_a_table_are_in_the_units_of_its_headers() -> None:
+    cost = LengthCost(4096, flops=2_500_000, seconds=0.0123, saved=3 << 20, peak=5 << 10)
+    cells = dict(zip(LENGTH_HEADERS[1:], _length_cells(cost), strict=True))
+    assert cells == {"tokens": "4,096", "FLOP": "2.5 M", "saved": "3 MiB", "peak": "5 KiB", "ms": "12.3"}
+    assert _length_cells(LengthCost(8)) == ["8", "-", "-", "-", "-"]
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,14 @@ def test_a_matrix_of_any_size_stays_within_bounds(n: int, numbered: bool) -> Non
     assert max(width, height) <= 4200
 
 
+def test_few_classes_fill_the_narrowest_figure_and_do_not_widen_it() -> None:
+    widths = [
+        struct.unpack(">I", draw_confusion(np.eye(n, dtype=int), [*"abcdef"[:n]], "", "png")[16:20])[0]
+        for n in (1, 4, 6)
+    ]
+    assert len({*widths}) == 1
+
+
 def test_classes_without_a_text_are_drawn_and_blank() -> None:
     nothing = np.zeros((3, 3), dtype=int)
     assert draw_confusion(nothing, ["a", "b", "c"], "t", "png").startswith(b"\x89PNG")

@@ -513,7 +513,8 @@ MANIFESTS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "C5-files-no-mapping": (lambda folder: entry(folder, files=[]), "not a manifest"),
     "C5-score-no-number": (lambda folder: entry(folder, score="1"), "lists other files or another step"),
-    "C5-another-step": (lambda folder: entry(folder, step=7), "another step"),
+    "C5-later-step": (lambda folder: entry(folder, step=7), "another step"),
+    "C5-earlier-step": (lambda folder: entry(folder, step=1), "another step"),
     "C5-another-run": (lambda folder: entry(folder, run="\x1b[2J"), "belongs to another run"),
     "C10-newer-checkpoint": (
         lambda folder: entry(folder, format=3),
@@ -949,7 +950,8 @@ BAD_COUNTERS: dict[str, tuple[bytes, str]] = {
     "not-finite": (b'{"step": 2, "seconds": NaN}', "not valid counters: NaN is not a finite number"),
     "hex-too-large": (b'{"step": 2, "best": "0x1p99999"}', "invalid counter best"),
     "offset-in-parts": (b'{"step": 2, "metrics.jsonl": 1.5}', "invalid counter metrics.jsonl"),
-    "another-step": (b'{"step": 7}', "step is 7, not 2"),
+    "later-step": (b'{"step": 7}', "step is 7, not 2"),
+    "earlier-step": (b'{"step": 1}', "step is 1, not 2"),
     "list": (b"[]", "not valid counters"),
     "nested": (b"[" * 100_000, "not valid counters"),
 }

@@ -195,6 +195,10 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
         file(normalizer=sequence(*[replace({"Regex": "x*"}, "-")] * 30)),
         ("could turn one character into 1,073,741,824",),
     ),
+    "T4-where-no-text-stands": (
+        file(normalizer=sequence(*[replace({"String": ""}, "-")] * 30)),
+        ("could turn one character into 1,073,741,824",),
+    ),
     "T4-bytes-of-bytes": (file(normalizer=sequence(*[{"type": "ByteLevel"}] * 20)), ("could turn one character into",)),
     "T4-while-decoding": (
         file(decoder={"type": "Sequence", "decoders": [replace({"String": "a"}, "aaaaaaaa")] * 5}),

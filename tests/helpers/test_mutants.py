@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from mutants.forked import Tree
-from mutants.reach import _around, _kinship, _statement
+from mutants.reach import _around, _is_field, _kinship, _statement
 from mutants.report import Reasons, wilson
 from mutants.run import _by_file
 from mutants.sample import Mutant, _left_out
@@ -83,6 +83,10 @@ def test_a_default_is_tried_where_its_function_or_class_is_run_and_a_constant_wh
     line: int, around: range
 ) -> None:
     assert _around(SOURCE, line) == around
+
+
+def test_the_record_of_keys_is_asked_where_a_field_has_a_value() -> None:
+    assert [line for line in range(1, 13) if _is_field(SOURCE, line)] == [6]
 
 
 def test_tests_named_after_the_file_go_before_those_of_its_package_and_those_before_others() -> None:

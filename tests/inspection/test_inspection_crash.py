@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from test_faults_numerics import EARLY, LATE, early, late, parts_of, told  # noq
 from torch import Tensor, nn
 from toys import causal_mixers
 
-from mini_tf.jobs.parts import training_of
+from mini_tf.cli.inspect.crash import _origin
+from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.jobs.replay import replay_step
 from mini_tf.recipe.kinds import listing
 from mini_tf.run.tensors import Serialized, read
@@ -24,7 +26,10 @@ from mini_tf.training.training import Training
 
 
 def training_with(*overrides: str) -> Training:
-    parts = parts_of("train.batch_size=8", "train.micro_batch_size=4", *overrides)
+    return training_on(parts_of("train.batch_size=8", "train.micro_batch_size=4", *overrides))
+
+
+def training_on(parts: Parts) -> Training:
     return training_of(parts, [], build_optimizer(parts.recipe.optimizer, parts.model))
 
 
@@ -125,16 +130,24 @@ def test_the_first_module_that_gives_what_is_not_finite_is_named(name: str) -> N
 
 
 def test_the_first_gradient_that_is_not_finite_is_named() -> None:
-    training = training_with()
+    parts = parts_of("train.batch_size=8", "train.micro_batch_size=4")
+    training = training_on(parts)
     parameters = dict(training.task.named_parameters())
     name = "model.stack.layers.1.feed_forward.part.up.weight"
-    calls: list[None] = []
+    earlier = [name.replace("layers.1", "layers.0"), "model.stack.layers.0.own.part.qkv.weight"]
 
-    def poison(gradient: Tensor) -> Tensor:
-        calls.append(None)
-        return gradient if len(calls) % 2 else gradient.index_fill(0, torch.tensor([0]), torch.nan)
+    def poison() -> Callable[[Tensor], Tensor]:
+        turns = cycle((False, True))
+        return lambda gradient: gradient.index_fill(0, torch.tensor([0]), torch.nan) if next(turns) else gradient
 
-    parameters[name].register_hook(poison)
+    hooks = [parameters[word].register_hook(poison()) for word in (name, *earlier)]
+    findings = replay_step(training, Progress())
+    assert [f"model.{gradient.parameter}" for gradient in findings.gradients] == [name, *earlier]
+    [said] = list(_origin(findings, parts))
+    share = f"{1 / len(parameters[name]):.2%} of its values"
+    assert said.endswith(f"gradient: {name.removeprefix('model.')}, micro-batch 2: {share}, and 2 further parameters")
+    for hook in hooks[1:]:
+        hook.remove()
     findings = replay_step(training, Progress())
     assert findings.source is None
     [gradient] = findings.gradients

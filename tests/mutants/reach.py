@@ -22,6 +22,8 @@ NOT_FOR_THIS = ("test_architecture.py", "test_architecture_kinds.py", "test_muta
 """These read the source, and would find a fault by how it is written, not by what it does."""
 SLOWEST = 1800.0
 """Seconds after which a test file is given up."""
+RECORD = "tests/recipe/test_key_bounds.py"
+"""Compares the default and the bounds of every key with the record: tried first where a field has a value."""
 
 
 class Reach:
@@ -136,16 +138,18 @@ class Tests:
 
     def for_line(self, name: str, line: int) -> dict[str, float]:
         """Tests that may see a fault in a line, with the seconds each takes, the most promising first."""
-        statement, inside = _statement((self.reach.root / name).read_text(), line)
+        source = (self.reach.root / name).read_text()
+        statement, inside = _statement(source, line)
         running, importing = self._by_line(name)
         found = set().union(*(running.get(i, ()) for i in statement))
         if not inside:  # what it makes is used elsewhere in the class or the file
-            found |= set().union(*(running.get(i, ()) for i in _around((self.reach.root / name).read_text(), line)))
+            found |= set().union(*(running.get(i, ()) for i in _around(source, line)))
             # A declaration may be read without a line of its file being run: by the contract of its package.
             found |= {test for i in statement for test in importing.get(i, ()) if _kinship(name, test) > 1}
         if not found:
             found = set().union(*(importing.get(i, ()) for i in statement))
-        return self._ordered(name, found)
+        record = self.kept.get(RECORD, {"tests": {}})["tests"] if _is_field(source, line) else ()
+        return {test: self.seconds(test) for test in record if test in self} | self._ordered(name, found)
 
     def _ordered(self, name: str, found: set[str]) -> dict[str, float]:
         costs = {}
@@ -218,6 +222,16 @@ def _statement(source: str, line: int) -> tuple[range, bool]:
         ):
             inside = True
     return best, inside
+
+
+def _is_field(source: str, line: int) -> bool:
+    """Whether a line gives a field of a class its value."""
+    return any(
+        isinstance(field, ast.AnnAssign) and field.value and field.lineno <= line <= (field.end_lineno or 0)
+        for node in ast.walk(_parsed(source))
+        if isinstance(node, ast.ClassDef)
+        for field in node.body
+    )
 
 
 def _around(source: str, line: int) -> range:

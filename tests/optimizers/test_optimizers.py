@@ -113,6 +113,13 @@ class Uphill(Descent):
         super().one(name, p, -lr)
 
 
+class Tired(Descent):
+    """Stops after eleven steps."""
+
+    def one(self, name: str, p: Parameter, lr: float) -> None:
+        super().one(name, p, lr if int(self.step_count) <= 11 else 0.0)
+
+
 class Random(Descent):
     def one(self, name: str, p: Parameter, lr: float) -> None:
         super().one(name, p, lr)
@@ -281,6 +288,11 @@ def test_one_that_breaks_the_contract_is_told_and_the_same_without_the_fault_is_
     holds(Plain(lr=0.1))
     with pytest.raises(AssertionError, match=told):
         holds(broken(fault))
+
+
+def test_one_that_does_not_come_near_the_minimum_is_told() -> None:
+    with pytest.raises(AssertionError, match="the loss must come near 0 in 400 steps"):
+        contract.minimizes_a_quadratic(broken(Tired))
 
 
 def test_one_that_never_decays_is_told() -> None:

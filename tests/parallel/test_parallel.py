@@ -357,16 +357,20 @@ def test_a_single_process_yields_each_result_before_it_works_on() -> None:
     assert (next(results), begun) == (0, [0])
 
 
-def test_outputs_do_not_wait_for_more_than_a_batch_of_each_process() -> None:
-    def work(group: ProcessGroup) -> list[int]:
-        added, counts = list[int](), list[int]()
+def test_outputs_are_divided_and_wait_for_one_batch_of_each_process() -> None:
+    def work(group: ProcessGroup) -> list[list[int]]:
+        added, counts, computed = list[int](), list[int](), list[int]()
         outputs = DividedOutputs[int](group, lambda n, tensor: added.append(n))
         for n in range(5):
-            outputs.append(n, torch.zeros(1)) if outputs.is_own else outputs.skip(lambda n=n: n)
+            if outputs.is_own:
+                computed.append(n)
+                outputs.append(n, torch.zeros(1))
+            else:
+                outputs.skip(lambda n=n: n)
             counts.append(len(added))
-        return counts
+        return [counts, computed]
 
-    assert in_threads(2, work) == [[0, 2, 2, 4, 4], [0] * 5]
+    assert in_threads(2, work) == [[[0, 2, 2, 4, 4], [0, 2, 4]], [[0] * 5, [1, 3]]]
 
 
 @pytest.mark.parametrize("shared", [(0, 0, 0, 0), (0, 1, 0, 1), (0, 0, 2, 2), (0, 1, 2, 3)])

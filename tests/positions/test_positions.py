@@ -32,6 +32,17 @@ def test_a_position_is_tried_with_every_mixer_that_it_attaches_to() -> None:
     assert tried == {word for word in listing("attention") if "bias" in settings_of("attention", word)().supports}  # type: ignore[attr-defined]
 
 
+def test_sinusoids_are_those_of_the_formula_in_either_order() -> None:
+    """Vaswani et al. 2017, section 3.5; tensor2tensor has all sines first."""
+    angles = torch.tensor([[position / 50 ** (2 * i / 6) for i in range(3)] for position in range(5, 8)])
+    for order, expected in (
+        ("alternating", torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)),
+        ("sines_first", torch.cat([angles.sin(), angles.cos()], dim=-1)),
+    ):
+        encoding: Any = settings_of("positions", "sinusoidal")(base=50.0, order=order).build(6, 1, 6, 16)  # type: ignore[attr-defined]
+        torch.testing.assert_close(encoding.embed(torch.zeros(1, 3, 6), TokenPositions(3, 5))[0], expected)
+
+
 @pytest.mark.parametrize(
     ("share", "d_k", "n_rotated"), [(1.0, 6, 6), (0.5, 8, 4), (0.65, 6, 2), (0.25, 4, 2), (0.1, 8, 2), (0.99, 8, 6)]
 )

@@ -183,6 +183,13 @@ def test_a_fault_of_pairs_is_one_line_in_words(override: str, told: str | None) 
         assert faults(override) == [f"{OVERRIDE}{override}: {told}"]
 
 
+@pytest.mark.parametrize("key", ["model.positions", "model.encoder.positions"])
+def test_too_few_positions_are_a_fault_of_the_stack_that_has_them(key: str) -> None:
+    others = () if "encoder" in key else ("model.encoder.positions=rotary",)
+    [fault] = faults(f"{key}={{kind: learned, length: 8}}", *others)
+    assert f"{key}.length: 8 positions are fewer than the 64 tokens of train.context" in fault
+
+
 def test_both_sides_that_are_missing_are_both_told() -> None:
     assert faults("data.train={}") == [
         f"{OVERRIDE}data.train={{}}: data.train.{side}: is missing; must be text or a list of texts"

@@ -139,10 +139,12 @@ def test_names_of_other_tools_and_sections_lead_to_the_right_key(override: str, 
     assert faults("small.yaml", override) == (f"command line: {override}: no such key; did you mean {hint}?",)
 
 
-def test_a_key_of_another_kind_is_said_to_be_one() -> None:
-    assert faults("small.yaml", "model.attention.window=3") == (
-        "command line: model.attention.window=3: no such key of this kind; it belongs to window",
-    )
+@pytest.mark.parametrize(
+    ("override", "kind"), [("model.attention.window=3", "window"), ("optimizer.orthogonal_steps=3", "muon")]
+)
+def test_a_key_of_another_kind_is_said_to_be_one(override: str, kind: str) -> None:
+    told = f"command line: {override}: no such key of this kind; it belongs to {kind}"
+    assert faults("small.yaml", override) == (told,)
 
 
 def test_a_later_kind_drops_the_settings_of_the_old_one_and_the_same_kind_keeps_them() -> None:

@@ -24,6 +24,15 @@ def test_every_schedule(kind: str) -> None:
     run_all(contract.cases(settings))
 
 
+def test_warmup_and_decay_may_fill_the_run_between_them() -> None:
+    wsd = settings_of("schedules", "wsd")
+    settings = wsd(warmup=0.25, decay=0.75)
+    assert isinstance(settings, ScheduleSettings)
+    assert [lr_factor(settings, step, 8) for step in (0, 2, 5, 8)] == [0.5, 1.0, 0.5, 0.0]
+    with pytest.raises(ValueError, match="exceed the run"):
+        wsd(warmup=0.25, decay=0.875)
+
+
 class Line(ScheduleSettings):
     """To the floor in a line; the ones below differ from it in one thing."""
 

@@ -282,7 +282,7 @@ def test_versions_are_those_the_packages_tell() -> None:
 
 def test_scores_that_are_zero_by_definition_say_why() -> None:
     """sacrebleu's corpus BLEU has no effective order, and ROUGE has words of letters and digits."""
-    short = [("a cat", ["a cat"]), ("so", ["so"])]
+    short = [("a cat sat", ["a cat sat"]), ("so", ["so"])]
     scores = text_scores(short)
     assert (scores["bleu"], scores["exact_match"], scores["rouge1"]) == (0.0, 1.0, 1.0)
     assert zero_notes(short) == ["bleu is 0, since no generated text has 4 words: it multiplies 1- to 4-grams"]

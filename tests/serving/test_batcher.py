@@ -127,6 +127,22 @@ def test_what_a_stream_was_told_is_not_told_twice_after_a_fault() -> None:
     assert results.found["c"] == ["C"]
 
 
+def test_what_waits_at_the_end_is_given_up_and_nothing_more_is_taken() -> None:
+    work, results = Counted(), Results()
+    batcher = Batcher(work, 4, 8, work.bugs.append)
+    batcher.submit(results.job("first"))
+    assert work.begun.acquire(timeout=60)
+    batcher.submit(results.job("a"))
+    batcher.close(seconds=0.0)
+    with pytest.raises(QueueFull):
+        batcher.submit(results.job("b"))
+    work.go_on.release(100)
+    results.wait(2)
+    assert results.found["first"] == ["FIRST"]
+    assert isinstance(results.found["a"], Cancelled)
+    assert work.batches == [["first"]]
+
+
 def test_what_was_given_up_or_is_late_is_not_computed() -> None:
     work = Counted()
     with busy(work) as (results, submit):

@@ -87,7 +87,10 @@ def test_completions_are_those_of_generate(decoder: Path, web: TestClient) -> No
         assert choice["logprobs"]["tokens"] == [token["token"] for token in tokens]
         assert choice["logprobs"]["token_logprobs"] == pytest.approx([token["logprob"] for token in tokens], abs=1e-5)
         assert choice["finish_reason"] == ("length" if len(tokens) == 5 else "stop")
-    assert answer["usage"]["completion_tokens"] == sum(map(len, sampled["tokens"]))
+    usage = answer["usage"]
+    assert usage["completion_tokens"] == sum(map(len, sampled["tokens"]))
+    for counts in (usage, web.post("/v1/completions", json=body).json()["usage"]):
+        assert counts["total_tokens"] == counts["prompt_tokens"] + counts["completion_tokens"]
     stop = greedy[0]["texts"][0][2]
     cut = web.post("/v1/completions", json={"prompt": "Once", "temperature": 0, "stop": stop}).json()["choices"][0]
     assert cut["text"] == greedy[0]["texts"][0].partition(stop)[0]

@@ -232,6 +232,12 @@ def test_what_a_machine_has_left_is_what_may_be_had_without_swapping(monkeypatch
     assert memory._machine_bytes() == 3000 * 1024
 
 
+def test_half_of_a_machine_counts_as_left_where_the_system_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda path: "MemTotal: 4000 kB\n")
+    monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}.__getitem__)
+    assert memory._machine_bytes() == 500 * 4096
+
+
 def test_a_micro_batch_is_the_largest_divisor_that_fits() -> None:
     assert largest_micro_batch(12, row_bytes=10, free=1000) == 12
     assert largest_micro_batch(12, row_bytes=10, free=100) == 4

@@ -69,6 +69,13 @@ def test_where_the_clock_decides_evaluations_are_equal_shares_of_the_time_and_se
     assert due_steps(one, 150, SPACING_SECONDS / 50) == [50, 100, 150]
 
 
+def test_a_run_that_is_evaluated_once_has_all_the_held_out_text() -> None:
+    """As one whose model is so heavy that its time may be over after the first step."""
+    often = evaluations("eval.every_steps=1", work=1e6 * SPACING, held_out=10**9)
+    assert [often.count(horizon) for horizon in (Horizon(seconds=1.0), Horizon(steps=2))] == [1, 2]
+    assert [often.tokens(horizon) is None for horizon in (Horizon(seconds=1.0), Horizon(steps=2))] == [True, False]
+
+
 def test_no_run_is_evaluated_more_than_ten_times_before_its_end() -> None:
     assert evaluations().interval(1005) == 101
     assert evaluations().interval(3) == 1

@@ -194,7 +194,8 @@ def _origin(findings: "CrashReport", parts: "Parts") -> Iterator[str]:
         )
     elif findings.gradients:
         first = findings.gradients[0]
-        more = f", and {len(findings.gradients) - 1} further parameters" if len(findings.gradients) > 1 else ""
+        others = len(findings.gradients) - 1
+        more = f", and {others} further parameter{'s' * (others > 1)}" if others else ""
         yield (
             f"the forward pass is finite; first non-finite gradient: {first.parameter}, micro-batch {first.micro + 1}: "
             f"{first.share:.2%} of its values{more}"

@@ -170,6 +170,8 @@ def test_hugging_faces_electra_gives_the_same_losses(model: dict[str, Any]) -> N
     torch.testing.assert_close(found.outputs[:, 0], detector.logits[segments != 0], rtol=0, atol=1e-5)
     hits = generator.logits.flatten(0, 1)[batch.target_positions].argmax(-1) == batch.labels
     assert int(found.metrics["generator_accuracy"][0]) == int(hits.sum())
+    right = (detector.logits > 0) == (fake == 1)
+    assert [int(n) for n in found.metrics["accuracy"]] == [int(right[segments != 0].sum()), int((segments != 0).sum())]
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])

@@ -96,7 +96,7 @@ def test_dropping_what_has_expired_changes_nothing_and_bounds_the_memory(trainin
         torch.testing.assert_close(kept, whole, rtol=0, atol=1e-12)
         sizes.append((state["x"] if training else state["spans"]).shape[1])
         assert int(mixer.metrics(state)["memory.real"][0]) == sizes[-1]
-    assert sizes[0] <= 14
+    assert sizes[0] <= mixer.settings.memory_bound == 14
     spans = mixer.spans(x)
     visible = (spans + 4 > 60 - torch.arange(60)).sum(1)
     assert sizes == [int(visible.max())] * 3
