@@ -13,6 +13,7 @@ from mini_tf.cli import (
     cost,
     data,
     doctor,
+    embed,
     evaluate,
     finetune,
     import_export,
@@ -65,6 +66,7 @@ ORDER = (
         "generate",
         "chat",
         "predict",
+        "embed",
         "evaluate",
         "serve",
         "export",
@@ -105,6 +107,7 @@ add(app, "convert", convert.convert, TRAIN)
 add(app, "import", import_export.import_, TRAIN)
 add(app, "export", import_export.export, USE)
 add(app, "predict", predict.predict, USE)
+add(app, "embed", embed.embed, USE)
 add(app, "evaluate", evaluate.evaluate, USE)
 add(app, "serve", serve.serve, USE)
 add_group(app, inspect.app, "inspect", INSPECT)

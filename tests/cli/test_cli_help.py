@@ -13,8 +13,8 @@ from commands import minitf
 from typer.main import get_command
 
 from mini_tf.cli.app import ORDER, app
-from mini_tf.cli.examples import EXAMPLES
 from mini_tf.cli.generate.options import OPTIONS
+from mini_tf.cli.usage.examples import EXAMPLES
 from mini_tf.recipe.kind_settings.pipelines import GENERATE_OPTIONS
 from mini_tf.recipe.sections import Generate
 

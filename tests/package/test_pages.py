@@ -20,7 +20,7 @@ from processes import launched_by_forks
 from shared import once
 
 from mini_tf.cli.app import app
-from mini_tf.cli.examples import EXAMPLES
+from mini_tf.cli.usage.examples import EXAMPLES
 from mini_tf.cost import lengths, run_cost
 from mini_tf.parallel import launching
 from mini_tf.recipe.arguments import presets

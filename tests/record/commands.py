@@ -159,6 +159,9 @@ COMMANDS = {
         "predict classify 'a nice film' 'a dull soup' --top 2 --threshold 0.6 --threshold bad=0.2",
         "predict tag 'Anna saw the soup in Oslo .' --top 2 --threshold O=0.9",
     ),
+    "predict labels": command(
+        "predict labels 'a nice soup' --top 1 --threshold 0.2", "predict labels -i opinions.jsonl"
+    ),
     "predict table": command("predict classify -i opinions.jsonl --assert 'accuracy>0.1'"),
     "predict numbers": command("predict regress --json", stdin='{"text": "the king", "text_pair": "a house"}\n'),
     "predict tags": command("predict tag 'Anna saw the soup in Oslo .'", "predict tag -i names.conll"),
@@ -200,6 +203,12 @@ COMMANDS = {
         "inspect positions text", "inspect positions spans --json", "inspect positions pairs --stack encoder"
     ),
     "inspect softmax": command("inspect softmax text 'The old king' --json", "inspect softmax killed 'red dog'"),
+    "embed": command(
+        "embed masked 'The king' 'The old king' 'a house' --neighbors 1",
+        "embed classify -i tiny.txt -o vectors.npy",
+        "embed text 'The king' --neighbors 2 --among tiny.txt --json",
+        "embed pairs a",
+    ),
     "inspect surprisal": command(
         "inspect surprisal text tiny.txt -o surprisal.csv",
         "inspect surprisal masked --words --bits",

@@ -324,6 +324,16 @@ RUNS = {
         """,
         ("finetune regress.yaml",),
     ),
+    "labels": Run(
+        """
+        data: {train: opinions.jsonl, fields: {text: text, labels: label}, split: 40%}
+        tokenizer: {kind: byte}
+        model: {kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}
+        objective: {kind: multi_label, pool: max}
+        train: {steps: 30, context: 48}
+        """,
+        ("finetune labels.yaml",),
+    ),
     "tag": Run(
         """
         data: {train: names.conll, split: 20%}

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from mini_tf.cli.examples import EXAMPLES
+from mini_tf.cli.usage.examples import EXAMPLES
 
 MESSAGES = "Messages"
 """The panel of the options that all commands share."""

@@ -5,8 +5,8 @@ import re
 import shlex
 from typing import Any
 
-from mini_tf.cli.examples import EXAMPLES
 from mini_tf.cli.terminal.console import Console, refuse
+from mini_tf.cli.usage.examples import EXAMPLES
 from mini_tf.cli.usage.other_tools import COMMANDS, OPTIONS, WITHOUT_COMMAND
 from mini_tf.system.errors import UsageFault
 

@@ -13,6 +13,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "chat": ("minitf chat last", "minitf chat last --temperature 0.7 --max-new-tokens 60"),
     "predict": ('minitf predict last "a warm story"', "minitf predict last -i reviews.csv > labels.jsonl"),
+    "embed": (
+        "minitf embed last -i texts.txt -o vectors.npy",
+        'minitf embed last "a warm story" --neighbors 5 --among texts.txt',
+    ),
     "evaluate": (
         "minitf evaluate last",
         "minitf evaluate last --data my.txt --assert 'loss<5'",
