@@ -47,6 +47,7 @@ def check_gates(
 def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> list[str]:
     """All metrics of a command; a name that ends in a dot is completed by a class or entity type."""
     from mini_tf.recipe.metrics import metrics_of
+    from mini_tf.recipe.sources import sources_of
     from mini_tf.scores.intervals import PAIR_METRICS
 
     if command == "pairs":
@@ -55,6 +56,9 @@ def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> lis
     if command == "training" and not recipe.eval.translations:
         excluded |= _written(recipe)
     found = [name for name in metrics_of(recipe.objective, classes) if name not in excluded]
+    sources = sources_of(recipe.data.train if recipe.data.val is None else recipe.data.val)
+    of_sources = [name for name in ("loss", "bits_per_byte") if name in found and command != "predict"]
+    found += [f"{name}.{source.label}" for source in sources for name in of_sources]
     of_baselines = _of_baselines(recipe) if command != "predict" else {}
     if command == "training":
         return [*(f"val.{name}" for name in found), "train.loss", "minutes", *of_baselines]

@@ -1,6 +1,6 @@
 """Rows of token ids, and the batches that an objective makes of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -74,6 +74,29 @@ class Rows:
         return replace(
             self, ids=pad(self.ids), segments=segments, word_starts=words, labels=labels, sentence_starts=sentences
         )
+
+
+def join_rows(parts: Sequence[Rows]) -> Rows:
+    """Concatenate rows; shorter ones are padded (segment 0, id 0) to the longest."""
+    width = max(part.ids.shape[1] for part in parts)
+    parts = [part.padded(width) for part in parts]
+    plain = all(part.segments is None for part in parts)
+    segments = [np.ones_like(part.ids) if part.segments is None else part.segments for part in parts]
+    starts = [part.word_starts for part in parts if part.word_starts is not None]
+    sentence_starts = [part.sentence_starts for part in parts if part.sentence_starts is not None]
+    sources = [part.source for part in parts if part.source is not None]
+    labels = [part.labels for part in parts if part.labels is not None]
+    row_labels = [part.row_labels for part in parts if part.row_labels is not None]
+    return Rows(
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.keys for part in parts]),
+        None if plain else np.concatenate(segments),
+        np.concatenate(starts) if starts else None,
+        join_rows(sources) if sources else None,
+        np.concatenate(labels) if labels else None,
+        np.concatenate(row_labels) if row_labels else None,
+        sentence_starts=np.concatenate(sentence_starts) if sentence_starts else None,
+    )
 
 
 @dataclass(frozen=True, eq=False)

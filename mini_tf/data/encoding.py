@@ -64,7 +64,7 @@ def _encode(
     writers: dict[str, Writer] = {}
     dropped = Counter[str]()
     with ExitStack() as files:
-        for batch, size in _batches(parts, dataset):
+        for batch, size, source in _batches(parts, dataset):
             of_batch = [example for _, example in batch]
             encoded = dataset.encode(of_batch, tokenizers, labels)
             for role, coverage in coverages.items():
@@ -76,7 +76,7 @@ def _encode(
                     if name not in writers:
                         writers[name] = Writer(files, folder, name, getattr(tokenizers, role).vocabulary, separated)
                     coverage.count_unknown(text, ids)
-                    writers[name].add(text, ids, dataset.is_first_part(example))
+                    writers[name].add(text, ids, dataset.is_first_part(example), source)
             for (split, example), encoding in zip(batch, encoded, strict=True):
                 writers[split].label(encoding, json.dumps(dataset.to_json(example)) if dataset.KEEPS_EXAMPLES else None)
             dropped.update(dataset.dropped(of_batch))
@@ -107,15 +107,15 @@ def _notes(dataset: Dataset, tokenizers: Tokenizers, encoded: Sequence[Mapping[s
     return [*notes, *(message.format(n=n) for message, n in dropped.items() if n)]
 
 
-def _batches(parts: Sequence[SplitPart], dataset: Dataset) -> Iterator[tuple[list[tuple[SplitName, Any]], int]]:
-    """Batches of about BATCH characters, each with its number of characters."""
+def _batches(parts: Sequence[SplitPart], dataset: Dataset) -> Iterator[tuple[list[tuple[SplitName, Any]], int, int]]:
+    """Batches of about BATCH characters, each with its number of characters, and its source."""
     for part in parts:
         batch, size = list[tuple[SplitName, Any]](), 0
         for split, example in part.read():
             batch.append((split, example))
             size += dataset.size(example)
             if size >= BATCH:
-                yield batch, size
+                yield batch, size, part.source
                 batch, size = [], 0
         if batch:
-            yield batch, size
+            yield batch, size, part.source

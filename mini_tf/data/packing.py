@@ -152,12 +152,13 @@ class Packing:
 
 class EvalBatch(NamedTuple):
     """Rows of an evaluation. continues (B,): the rows of the batch before that they continue, with a recurrent state;
-    None at the beginning of a stream. ends: no later row continues these.
+    None at the beginning of a stream. ends: no later row continues these. source: of a mixture.
     """
 
     rows: Rows
     continues: np.ndarray | None = None
     ends: bool = True
+    source: str = ""
 
 
 def evenly_spaced(of_rows: np.ndarray, tokens: int) -> np.ndarray:

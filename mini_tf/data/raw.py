@@ -15,7 +15,7 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.formats.data_files import DataFile, MissingFile
 from mini_tf.data.formats.tables import chosen_columns, column_names, is_json, read_columns
 from mini_tf.data.formats.text_lines import count_bad_bytes
-from mini_tf.data.split import DataSplit, Examples, Part, limit_training
+from mini_tf.data.split import DataSplit, Examples, Part, limit_training, split_sources
 from mini_tf.data.store import Tokenizers
 from mini_tf.data.streamed_text import Shards, StreamSample
 from mini_tf.data.tokenization.tokenizer import Tokenizer
@@ -23,6 +23,7 @@ from mini_tf.data.tokenization.vocabulary import Roles
 from mini_tf.parallel.dividing import ALONE, Team
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import cache_identity
+from mini_tf.recipe.sources import is_mixture, names_in, sources_of
 from mini_tf.system.cache import build_or_load, hash_of, load
 from mini_tf.system.errors import DataFault
 from mini_tf.system.progress import adding_up, show_progress
@@ -156,9 +157,18 @@ class RawData:
     def files(self) -> dict[str, Files]:
         corpora = {"train": self.data.train, "val": self.data.val}
         return {
-            split: Files(self.dataset, self.data, corpus, f"data.{split}")
+            split: Files(self.dataset, self.data, names_in(corpus), f"data.{split}")
             for split, corpus in corpora.items()
             if corpus is not None
+        }
+
+    @cached_property
+    def sources(self) -> dict[str, list[Files]]:
+        """The files of each source of a mixture, by split; empty for other data."""
+        return {
+            split: [replace(files, corpus=source.path) for source in sources_of(getattr(self.data, split))]
+            for split, files in self.files.items()
+            if is_mixture(getattr(self.data, split))
         }
 
     @cached_property
@@ -194,7 +204,9 @@ class RawData:
         limit = self.data.max_train_samples
         split = f"{split}, stratified" if self.dataset.STRATIFIED and self.data.split.folds is not None else split
         split = split if limit is None else f"{split}, {limit} training examples"
-        return hash_of({"split": split, **{name: files.hash for name, files in self.files.items()}})
+        hashes: dict[str, Any] = {name: files.hash for name, files in self.files.items()}
+        hashes |= {name: [files.hash for files in sources] for name, sources in self.sources.items()}
+        return hash_of({"split": split, **hashes})
 
     @cached_property
     def data_split(self) -> DataSplit:
@@ -206,8 +218,13 @@ class RawData:
         size = sum(files.size for files in self.files.values())
         with show_progress(f"reading {size / 1e6:,.1f} MB") as reached:
             advance = adding_up(reached, self.team.average(size))
-            examples = {split: files.examples(self.team, advance) for split, files in self.files.items()}
-            data_split = self.dataset.split(examples["train"], examples.get("val"), self.data.split)
+            examples = {
+                split: [of_source.examples(self.team, advance) for of_source in self.sources.get(split, [files])]
+                for split, files in self.files.items()
+            }
+            labels = [source.label for source in sources_of(self.data.train)]
+            split_of = partial(self.dataset.split, split=self.data.split)
+            data_split = split_sources(split_of, examples["train"], examples.get("val"), labels)
             with alone():
                 if (limit := self.data.max_train_samples) is not None:
                     data_split = limit_training(data_split, self.dataset.hasher(content=False), limit)

@@ -25,10 +25,13 @@ SIZE = 1 << 20
 
 @dataclass(frozen=True)
 class Part(Generic[Item]):
-    """read: iterates over the items anew at every call; they are never all in memory. size: bytes of its files."""
+    """read: iterates over the items anew at every call; they are never all in memory. size: bytes of its files. source:
+    number of the source in a mixture.
+    """
 
     read: Callable[[], Iterator[Item]]
     size: int = 0
+    source: int = 0
 
 
 def read_all(parts: Sequence[Part[Item]]) -> Iterator[Item]:
@@ -66,7 +69,7 @@ class Examples:
         def changed(part: Part[Any]) -> Iterator[Item]:
             return change(part.read())
 
-        return [Part(partial(changed, part), part.size) for part in self.parts]
+        return [replace(part, read=partial(changed, part)) for part in self.parts]
 
     @property
     def own(self) -> Sequence[Part[Any]]:
@@ -221,6 +224,32 @@ def split_as_given(train: Examples, val: Examples, hasher: ExampleHasher) -> Dat
 def as_split(examples: Examples, split: SplitName) -> list[Part[tuple[SplitName, Any]]]:
     """The parts of examples that are all in one split."""
     return examples.map(lambda part: ((split, example) for example in part))
+
+
+def split_sources(
+    split_of: Callable[[Examples, Examples | None], DataSplit],
+    train: Sequence[Examples],
+    val: Sequence[Examples] | None,
+    names: Sequence[str],
+) -> DataSplit:
+    """The split of the sources of a mixture, with the number of each; without `val` each is split by itself.
+
+    split_of: of the examples of one source. names: of the sources, if there are several.
+    """
+    if val is not None:
+        return split_of(_numbered(train), _numbered(val))
+    splits = [split_of(of_source, None) for of_source in train]
+    if len(splits) == 1:
+        return splits[0]
+    parts = [replace(part, source=n) for n, of_source in enumerate(splits) for part in of_source.parts]
+    notes = (f"{name}: {note}" for name, of_source in zip(names, splits, strict=True) for note in of_source.notes)
+    return DataSplit(parts, sum(of_source.characters for of_source in splits), tuple(notes))
+
+
+def _numbered(sources: Sequence[Examples]) -> Examples:
+    """The examples of all sources, with the number of each."""
+    parts = [replace(part, source=n) for n, examples in enumerate(sources) for part in examples.parts]
+    return replace(sources[0], parts=parts)
 
 
 def limit_training(data: DataSplit, hasher: ExampleHasher, n: int) -> DataSplit:

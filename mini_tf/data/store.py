@@ -9,7 +9,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -43,6 +43,15 @@ class Encoded(NamedTuple):
     source: np.ndarray | None = None
 
 
+class SourceSize(NamedTuple):
+    """The size of a source of a store, whose documents follow each other. words: separated by white space."""
+
+    name: str
+    n_documents: int
+    raw_bytes: int
+    words: int
+
+
 @dataclass(frozen=True, eq=False)
 class Store:
     """ids (N,); starts (n_documents,): index of each document's opening separator (0 for a raw stream).
@@ -50,7 +59,7 @@ class Store:
     raw_bytes: UTF-8 bytes of the text without separators, the divisor of bits per byte. labels (N,) and row_labels
     (n_documents, k) as in `Encoded`. source: a store of the sources, one per document. raw: a file of the original
     examples, one line of JSON each. path: None if the store is in memory. streamed: the corpus that training
-    rows are read from; the store itself is then a sample of it.
+    rows are read from; the store itself is then a sample of it. sources: of a mixture several.
     """
 
     path: Path | None
@@ -64,6 +73,7 @@ class Store:
     source: "Store | None" = None
     raw: Path | None = None
     streamed: StreamedText | None = None
+    sources: tuple[SourceSize, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -76,6 +86,22 @@ class Store:
     def n_tokens(self) -> int:
         """Tokens of the split: len(store), or of a streamed corpus an estimate."""
         return len(self) if self.streamed is None else self.streamed.n_tokens
+
+    @property
+    def words(self) -> int:
+        """Words of the raw text."""
+        return sum(source.words for source in self.sources)
+
+    def by_source(self) -> "list[Store]":
+        """The store of each source of a mixture of running text, in the order of `sources`: a part of the same file."""
+        ends = np.cumsum([source.n_documents for source in self.sources]).tolist()
+        borders, parts = np.append(self.starts, len(self) - self.separated), list[Store]()
+        for source, last in zip(self.sources, ends, strict=True):
+            first = last - source.n_documents
+            begin, end = int(borders[first]), int(borders[last]) + self.separated
+            part = replace(self, path=None, ids=self.ids[begin:end], starts=self.starts[first:last] - begin)
+            parts.append(replace(part, raw_bytes=source.raw_bytes, sources=(source,)))
+        return parts
 
     @cached_property
     def lengths(self) -> np.ndarray:
@@ -126,9 +152,10 @@ class Writer:
     n_documents: int = 0
     raw_bytes: int = 0
     columns: int = 0
+    sources: dict[str, list[int]] = field(default_factory=dict)
     _open: dict[str, BinaryIO] = field(default_factory=dict)
 
-    def add(self, text: str, ids: np.ndarray, is_first_part: bool = True) -> None:
+    def add(self, text: str, ids: np.ndarray, is_first_part: bool = True, source: int = 0) -> None:
         """Append a document, or a further part of the last one. Raises DataFault if an id is outside the vocabulary."""
         ids = compact(ids, self.vocabulary)
         if is_first_part:
@@ -137,7 +164,9 @@ class Writer:
             self._separate()
         self._write("ids", ids)
         self.n_tokens += len(ids)
-        self.raw_bytes += len(text.encode())
+        size = [is_first_part, len(text.encode()), len(text.split())]
+        self.raw_bytes += size[1]
+        self.sources[str(source)] = _total(self.sources.get(str(source)), size)
 
     def label(self, encoded: Encoded, raw: str | None) -> None:
         """Write the labels of the last document, and the original example as JSON, if given."""
@@ -153,7 +182,8 @@ class Writer:
     def close(self) -> dict[str, Any]:
         """Write the last separator; returns the facts that `open_store` needs."""
         self._separate()
-        facts = {"tokens": self.n_tokens, "documents": self.n_documents, "raw_bytes": self.raw_bytes}
+        facts: dict[str, Any] = {"tokens": self.n_tokens, "documents": self.n_documents, "raw_bytes": self.raw_bytes}
+        facts |= {"sources": self.sources}
         return facts | {"labels": "labels" in self._open, "columns": self.columns, "separated": self.separated}
 
     def _separate(self) -> None:
@@ -202,13 +232,25 @@ def _append(file: Path, share: Path, before: Mapping[str, Any], facts: Mapping[s
 def _sum(first: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """The facts of two joined stores."""
     sums = {name: first[name] + other[name] for name in ("tokens", "documents", "raw_bytes")}
-    return {**first, **sums, "tokens": sums["tokens"] - first["separated"]}
+    sources = dict(first["sources"])
+    for source, size in other["sources"].items():
+        sources[source] = _total(sources.get(source), size)
+    return {**first, **sums, "tokens": sums["tokens"] - first["separated"], "sources": sources}
+
+
+def _total(size: Sequence[int] | None, more: Sequence[int]) -> list[int]:
+    return [int(n) for n in more] if size is None else [a + int(b) for a, b in zip(size, more, strict=True)]
 
 
 def open_store(
-    folder: Path, name: str, facts: dict[str, Any], vocabulary: Vocabulary, source: Store | None = None
+    folder: Path,
+    name: str,
+    facts: dict[str, Any],
+    vocabulary: Vocabulary,
+    source: Store | None = None,
+    source_names: Sequence[str] = (),
 ) -> Store:
-    """Open what a `Writer` of this name has written. facts: what its `close` returned."""
+    """Open what a `Writer` of this name has written. facts: what its `close` returned. source_names: of a mixture."""
     n, n_documents, columns, raw = facts["tokens"], facts["documents"], facts["columns"], folder / f"{name}.jsonl"
 
     def mapped(suffix: str, dtype: Any, *shape: int) -> np.ndarray:
@@ -225,6 +267,10 @@ def open_store(
         mapped("row_labels", np.float32, n_documents, columns) if columns else None,
         source,
         raw if raw.exists() else None,
+        sources=tuple(
+            SourceSize(source_names[int(number)] if source_names else "", *size)
+            for number, size in sorted(facts["sources"].items(), key=lambda item: int(item[0]))
+        ),
     )
 
 

@@ -8,6 +8,7 @@ does not change it.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,13 @@ from mini_tf.parallel.group import ProcessGroup, refuse_different
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import FilePair
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
+from mini_tf.recipe.sources import names_in, sources_of
 from mini_tf.system.cache import CacheEntry, build_or_load, cache_folder, draft, find_entry, hash_of, load, publish
 from mini_tf.system.errors import DataFault
 from mini_tf.system.hub import PREFIX
 from mini_tf.system.progress import adding_up, show_progress
 
-FORMAT = 7
+FORMAT = 8
 Report = Callable[[str], None]
 HELD_OUT = "held_out.hashes"
 _IDS = (".ids", ".starts", ".labels", ".row_labels")
@@ -81,7 +83,9 @@ def open_data(
         }
 
     entry = _build_or_load(raw.team, _key(content, used), build, report)
-    return _opened(entry, dataset, used, report, raw.column_notes, raw.sample)
+    names = {split: [source.label for source in sources_of(getattr(data, split))] for split in ("train", "val")}
+    names["val"] = names["train"] if data.val is None else names["val"]
+    return _opened(entry, dataset, used, report, raw.column_notes, raw.sample, names)
 
 
 def _build_or_load(team: Team, key: str, build: Callable[[Path], dict[str, Any]], report: Report) -> CacheEntry:
@@ -146,6 +150,7 @@ def reopen(
 
 def _names(corpus: object) -> list[str]:
     """The names of the files of a corpus; those of a built-in one are none."""
+    corpus = names_in(corpus)
     if isinstance(corpus, FilePair):
         return [*_names(corpus.source), *_names(corpus.target)]
     return [corpus] if isinstance(corpus, str) else [*corpus] if isinstance(corpus, list | tuple) else []
@@ -161,7 +166,7 @@ def encode_data(
 ) -> Store:
     """All of data.train as one store. labels: those of the run. note: called with each note about the data."""
     dataset: Dataset = objective.dataset()
-    files = Files(dataset, data, data.train, "--data", labels)
+    files = Files(dataset, data, names_in(data.train), "--data", labels)
     content = hash_of({"all": files.hash, "labels": None if labels is None else labels.to_json()})
 
     def build(folder: Path) -> dict[str, Any]:
@@ -194,9 +199,12 @@ def _opened(
     report: Report,
     column_notes: Sequence[str] = (),
     sample: StreamSample | None = None,
+    source_names: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> TokenizedData:
-    """sample: that of a corpus that is streamed, which is then the training data."""
-    train, val = (_open(entry, split, tokenizers, f"data.{split}") for split in ("train", "val"))
+    """sample: that of a corpus that is streamed, which is then the training data. source_names: by split."""
+    train, val = (
+        _open(entry, split, tokenizers, f"data.{split}", source_names.get(split, ())) for split in ("train", "val")
+    )
     hashes = {"data": _hash(entry), "tokenizer": tokenizers.target.hash}
     if sample is not None:
         held_out = HeldOut(np.frombuffer((entry.folder / HELD_OUT).read_bytes(), np.uint64))
@@ -216,7 +224,7 @@ def _opened(
     return data
 
 
-def _open(entry: CacheEntry, split: str, tokenizers: Tokenizers, key: str) -> Store:
+def _open(entry: CacheEntry, split: str, tokenizers: Tokenizers, key: str, source_names: Sequence[str] = ()) -> Store:
     """The store of one split; DataFault if it is empty."""
     stores = entry.facts["stores"]
     sizes = [stores[name] for name in (split, f"{split}.source") if name in stores] or [{"tokens": 0, "raw_bytes": 0}]
@@ -228,4 +236,4 @@ def _open(entry: CacheEntry, split: str, tokenizers: Tokenizers, key: str) -> St
     source = None
     if (name := f"{split}.source") in stores:
         source = open_store(entry.folder, name, stores[name], tokenizers.source.vocabulary)
-    return open_store(entry.folder, split, stores[split], tokenizers.target.vocabulary, source)
+    return open_store(entry.folder, split, stores[split], tokenizers.target.vocabulary, source, source_names)

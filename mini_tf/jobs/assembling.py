@@ -46,6 +46,9 @@ def load_data(recipe: Recipe, reporter: Reporter, group: ProcessGroup = ALONE.gr
     data = open_data(recipe.data, recipe.tokenizer, recipe.objective, reporter.detail, group=group)
     for note in data.notes:
         reporter.say(note)
+    if recipe.train.words is not None and data.train.words > recipe.train.words:
+        fault = f"data.train: {data.train.words:,} words of training text, more than train.words {recipe.train.words:,}"
+        raise DataFault(fault, hint="give less text, or raise train.words")
     context, tokens = recipe.train.context, data.train.n_tokens
     if (
         recipe.objective.dataset().STREAM and tokens <= context

@@ -1,5 +1,6 @@
 """The components of a training run: recipe, data, objective, model, setup; and the training loop built from them."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.examples import Labels
+from mini_tf.data.mixture import Mixture
 from mini_tf.data.packing import Packing
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.jobs.initial import LoadedTensors
@@ -28,7 +30,7 @@ from mini_tf.training.evaluation import MetricAccumulator, eval_batch_size, eval
 from mini_tf.training.feed import Feed
 from mini_tf.training.flops import training_flops
 from mini_tf.training.machine.device import Setup
-from mini_tf.training.plan import Plan, make_plan
+from mini_tf.training.plan import MixturePlan, Plan, make_plan
 from mini_tf.training.schedule import TrainingSchedule, horizon_of
 from mini_tf.training.steps.shapes import with_recurring_shapes
 from mini_tf.training.training import Training
@@ -115,6 +117,24 @@ class Parts:
         """The schedule of evaluations, and the number of tokens of each."""
         step_tokens = self.train.n_rows * self.train.row_tokens / self.plan.epoch_steps
         return EvaluationSchedule(self.recipe, step_flops(self.model, self.recipe), step_tokens, self.validation_tokens)
+
+    @property
+    def words_per_step(self) -> float:
+        """Mean words of the training text in a step."""
+        if isinstance(self.plan, MixturePlan) and isinstance(self.train, Mixture):
+            rows = self.plan.shares * self.plan.batch_size
+            return math.fsum(
+                n * part.row_tokens * part.store.words / len(part.store)
+                for n, part in zip(rows.tolist(), self.train.parts, strict=True)
+            )
+        tokens = self.train.n_rows * self.train.row_tokens / self.plan.epoch_steps
+        return tokens * self.data.train.words / len(self.data.train)
+
+    @cached_property
+    def word_steps(self) -> dict[int, int]:
+        """Each step after which a checkpoint of `checkpoint.at_words` is saved, with its words."""
+        at_words = sorted(self.recipe.checkpoint.at_words)
+        return {math.ceil(words / self.words_per_step - 1e-9): words for words in at_words}
 
     @property
     def validation_tokens(self) -> int:

@@ -95,7 +95,7 @@ class Session:
                 self.finished = last or (score is not None and not ended and self._stops_early())
                 stopping = self.agree(stop)
                 is_due = self.finished or ended or stopping or self._due(report).checkpoint(report)
-                if is_due or score == self.counters.best:
+                if is_due or score == self.counters.best or report.step in self.parts.word_steps:
                     self._save(report, score)
                     self._reset_patience(report.step)
                 if score is not None and not stopping:  # after a stop, the continuation samples
@@ -266,6 +266,8 @@ class Session:
     def _save(self, report: Report, score: float | None) -> None:
         self.saved = report.step
         counters, settings = report.counters() | self.counters.save(), self.parts.recipe.checkpoint
+        if (words := self.parts.word_steps.get(report.step)) is not None:
+            counters["words"] = words  # checkpoint.at_words, for which it is kept
         tensors = self._all_tensors(report)
         with self.group.independently():  # only rank 0 writes
             save_checkpoint(self.run, report.step, tensors, counters, score, settings, self.reporter.warn)

@@ -1,5 +1,7 @@
 """Messages at the start of a run: machine, model, data, batch sizes, evaluations, warnings."""
 
+from collections.abc import Iterator
+
 from mini_tf.jobs.closing_messages import times
 from mini_tf.jobs.initial import shorten
 from mini_tf.jobs.parts import Parts
@@ -52,6 +54,8 @@ def report_start(parts: Parts, reporter: Reporter) -> None:
     else:
         length = f"{horizon.steps:,} steps, {times(horizon.steps / parts.plan.epoch_steps)} epochs"
     reporter.say(f"training: {length}, {train.step_tokens:,} tokens per step ({rows})")
+    for line in _words(parts):
+        reporter.say(line)
     reporter.say(_evaluations(parts))
     if dataset.TRUNCATES and (cut := parts.train.n_too_long):
         reporter.warn(
@@ -82,6 +86,23 @@ def report_extension(recipe: Recipe, reporter: Reporter) -> None:
             " of optimizer.lr, and the loss rises with it before both fall again; a run trained with"
             " schedule.kind=constant from the start avoids this"
         )
+
+
+def _words(parts: Parts) -> Iterator[str]:
+    """The words of the training text, and the steps of `checkpoint.at_words`."""
+    recipe, horizon, words = parts.recipe, parts.schedule.horizon, parts.data.train.words
+    if recipe.train.words is None and not parts.word_steps:
+        return
+    read = "" if horizon.steps is None else f", about {horizon.steps * parts.words_per_step:,.0f} read in the run"
+    yield f"words: {words:,} in the training text{read}"
+    reached = [
+        f"{n:,} after step {step:,}"
+        for step, n in parts.word_steps.items()
+        if horizon.steps is None or step <= horizon.steps
+    ]
+    missed = [f"{n:,}" for step, n in parts.word_steps.items() if horizon.steps is not None and step > horizon.steps]
+    yield from [f"checkpoints by words: {', '.join(reached)}"] if reached else []
+    yield from [f"not read in the run, so no checkpoint: {', '.join(missed)} words"] if missed else []
 
 
 def _evaluations(parts: Parts) -> str:

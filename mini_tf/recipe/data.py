@@ -9,12 +9,21 @@ from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, WithJs
 from pydantic_core import PydanticCustomError
 
 from mini_tf.recipe.corpora import CORPUS, CorpusSettings, find_corpus, has_pairs
-from mini_tf.recipe.kinds import Kind, OneOrMore, Rule, Rules, Section
+from mini_tf.recipe.kinds import Kind, Rule, Rules, Section
+from mini_tf.recipe.sources import (
+    MAX_SOURCES,
+    NAME,
+    Corpus,
+    DataSource,
+    is_mixture,
+    names_in,
+    read_sources,
+    sources_of,
+)
+from mini_tf.recipe.sources import FilePair as FilePair
+from mini_tf.recipe.sources import NonEmptyText as NonEmptyText
 from mini_tf.recipe.values import fit, real_number, show
 from mini_tf.system.errors import UsageFault
-
-NonEmptyText = Annotated[str, Field(min_length=1)]
-Corpus = NonEmptyText | Annotated[tuple[NonEmptyText, ...], OneOrMore()]
 
 FORMATS = {
     ".jsonl": "jsonl",
@@ -108,25 +117,16 @@ _FORMS: dict[str, Any] = {
 SplitForm = Annotated[Split, PlainValidator(_split), PlainSerializer(_written), WithJsonSchema(_FORMS)]
 
 
-class FilePair(Section):
-    """Parallel files: line n of source and line n of target are an example."""
-
-    source: Corpus
-    """Source lines: a path, a glob, or a list of them."""
-    target: Corpus
-    """Target lines, as many as source lines."""
-
-    @classmethod
-    def fits(cls, mapping: Mapping[str, Any]) -> bool:
-        """Whether a mapping is of this form, and not a built-in corpus with settings."""
-        return not mapping or ("kind" not in mapping and bool(mapping.keys() & cls.model_fields.keys()))
-
-
 _CORPUS: TypeAdapter[Any] = TypeAdapter(Corpus)
+Mixture = Annotated[tuple[DataSource, ...], Field(min_length=1, max_length=MAX_SOURCES)]
 
 
 def _corpus_or_file_pair(value: Any, either: Any) -> Any:
-    """Validate the form that was used, so that errors are about it: a mapping is a built-in corpus or a FilePair."""
+    """Validate the form that was used, so that errors are about it: a mapping is a built-in corpus or a FilePair, a
+    list with mappings is a mixture.
+    """
+    if is_mixture(value):
+        return read_sources(value)
     if isinstance(value, FilePair | CorpusSettings):
         return value
     if isinstance(value, dict):
@@ -134,13 +134,15 @@ def _corpus_or_file_pair(value: Any, either: Any) -> Any:
     return _CORPUS.validate_python(value, strict=True)
 
 
-CorpusOrFilePair = Annotated[Corpus | FilePair | Annotated[CorpusSettings, CORPUS], WrapValidator(_corpus_or_file_pair)]
+CorpusOrFilePair = Annotated[
+    Corpus | FilePair | Mixture | Annotated[CorpusSettings, CORPUS], WrapValidator(_corpus_or_file_pair)
+]
 
 
 class Data(Section):
     train: CorpusOrFilePair = "python-docs"
     """Training data: a built-in corpus, also with settings {kind: world, seed: 1}; a path, a glob, a list, - (stdin),
-    hf:ORG/NAME/CONFIG:SPLIT, or parallel files {source: F, target: G}.
+    hf:ORG/NAME/CONFIG:SPLIT, parallel files {source: F, target: G}, or a mixture [{path: F, weight: 2}, ...].
     """
     val: CorpusOrFilePair | None = None
     """Validation data, in the same forms; default: a part of `train` (see split)."""
@@ -174,10 +176,11 @@ class Data(Section):
         return inherited
 
     def uses(self) -> Iterator[Kind]:
-        for corpus in (self.train, self.val):
+        for corpus in map(names_in, (self.train, self.val)):
             yield from filter(None, map(find_corpus, corpus if isinstance(corpus, tuple) else [corpus]))
 
     def rules(self) -> Rules:
+        yield from self._mixture_rules()
         if self.train == self.val == "-":
             yield Rule("val", "data.train already reads stdin; give a file", ("train",))
         if self.max_train_samples is not None and self.split.tail:
@@ -190,7 +193,7 @@ class Data(Section):
             message = "is a pair of files, but data.train is text; give text, or pairs for both"
             yield Rule("val", message, ("train", "fields"))
         for key in ("train", "val"):
-            corpus = getattr(self, key)
+            corpus = names_in(getattr(self, key))
             for name in filter(
                 has_pairs, dict.fromkeys(corpus) if isinstance(corpus, tuple) and len(corpus) > 1 else ()
             ):
@@ -199,6 +202,27 @@ class Data(Section):
                 files = getattr(corpus, role)
                 if "-" in ((files,) if isinstance(files, str) else files):
                     yield f"{key}.{role}", "- (stdin) cannot be one of two parallel files; give a file"
+
+    def _mixture_rules(self) -> Rules:
+        for key in ("train", "val"):
+            sources = sources_of(getattr(self, key))
+            labels = [source.label for source in sources]
+            for label in dict.fromkeys(label for label in labels if labels.count(label) > 1):
+                yield key, f"two sources have the name {show(label)}; give them other names with name: ..."
+            for label in (label for label in labels if not re.fullmatch(NAME, label)):
+                yield key, f"{show(label)} is no name of a source (letters, digits, _ and -); give one with name: ..."
+            for source in sources:
+                if source.weight is not None and source.epochs is not None:
+                    yield key, f"{source.label} has a weight and epochs; keep one of them"
+                if key == "val" and (source.weight or source.epochs):
+                    yield key, f"{source.label}: validation data are read once; remove weight and epochs"
+        if is_mixture(self.train) or is_mixture(self.val):
+            if self.split.tail:
+                yield Rule("split", f"{self.split} splits one stream, which a mixture is not; use a share", ("train",))
+            if self.streaming:
+                yield Rule("streaming", "reads one corpus, and not the sources of a mixture; use false", ("train",))
+            if self.max_train_samples is not None:
+                yield Rule("max_train_samples", "does not apply to a mixture; give smaller files", ("train",))
 
     @property
     def pairs(self) -> bool:

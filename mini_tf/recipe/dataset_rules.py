@@ -5,6 +5,7 @@ from mini_tf.recipe.data import Data, FilePair
 from mini_tf.recipe.kind_settings import DatasetSettings
 from mini_tf.recipe.kinds import Rule, Rules
 from mini_tf.recipe.sections import Train
+from mini_tf.recipe.sources import is_mixture, sources_of
 
 
 def dataset_rules(data: Data, dataset: DatasetSettings, objective: str, own_source_tokenizer: bool = False) -> Rules:
@@ -28,6 +29,9 @@ def _rules(data: Data, dataset: DatasetSettings, objective: str, own_source_toke
         yield Rule("data.train", message, ("data.fields",))
         return
     yield from reading_rules(data, dataset, objective)
+    for key, corpus in (("data.train", data.train), ("data.val", data.val)):
+        if is_mixture(corpus) and not dataset.STREAM:
+            yield key, f"a mixture is of running text, and {objective} reads {dataset.UNIT}; give plain names"
     if dataset.STREAM:
         return
     if data.pack != "concat":
@@ -41,6 +45,24 @@ def _rules(data: Data, dataset: DatasetSettings, objective: str, own_source_toke
     ):
         message = "must have the form of data.train: two files {source: F, target: G}, or a table with data.fields"
         yield Rule("data.val", message, ("data.train",))
+
+
+def mixture_rules(data: Data, train: Train) -> Rules:
+    """Broken rules of a mixture and of budgets in words, with keys of the whole recipe."""
+    if data.streaming and train.words is not None:
+        yield Rule("train.words", "needs the words of all documents; use data.streaming: false", ("data.streaming",))
+    sources = sources_of(data.train)
+    if not sources:
+        return
+    if train.batch_tokens is not None:
+        yield Rule("train.batch_tokens", "a mixture has rows by source; use train.batch_size", ("data.train",))
+    if train.stream:
+        yield Rule("train.stream", "a mixture is not one stream of text; use stream: false", ("data.train",))
+    if train.time is not None and any(source.epochs for source in sources):
+        message = (
+            "does not say how many rows there are, of which a source has epochs; use train.steps, tokens or epochs"
+        )
+        yield Rule("train.time", message, ("data.train",))
 
 
 def streaming_rules(data: Data, train: Train, dataset: DatasetSettings, objective: str) -> Rules:

@@ -35,6 +35,7 @@ from mini_tf.recipe.parsing.yaml_tree import (
     without_secrets,
 )
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.sources import files_in
 from mini_tf.recipe.values import Scalar, is_blank, one_line, show
 from mini_tf.system import hub
 from mini_tf.system.errors import RecipeFault, UsageFault, suggest
@@ -258,8 +259,7 @@ def _anchor(tree: Node, folder: Path, complete: bool = False) -> None:
         node, key = tree.value.get(section), ".".join(keys)
         for step in keys:
             node = node.value.get(step) if node is not None and isinstance(node.value, dict) else None
-        is_pair = node is None or not isinstance(node.value, dict) or FilePair.fits(node.value)
-        for leaf in node.leaves() if node is not None and (section != "data" or is_pair) else ():
+        for leaf in () if node is None else files_in(node) if section == "data" else node.leaves():
             name = str(leaf.value)
             is_folder = section == "data" and re.match(rf"{hub.PREFIX}[./~]", name)  # with a dataset
             prefix = hub.PREFIX if is_folder else ""

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializeAsAny
 
-from mini_tf.recipe.dataset_rules import dataset_rules, streaming_rules
+from mini_tf.recipe.dataset_rules import dataset_rules, mixture_rules, streaming_rules
 from mini_tf.recipe.kind_settings import ModelSettings, OptimizerSettings, ScheduleSettings
 from mini_tf.recipe.kind_settings.directions import Direction, directions_of
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
@@ -77,6 +77,7 @@ def _rules(recipe: Recipe) -> Rules:
     dataset = recipe.objective.dataset()
     yield from dataset_rules(recipe.data, dataset, recipe.objective.kind, recipe.tokenizer.source is not None)
     yield from streaming_rules(recipe.data, recipe.train, dataset, recipe.objective.kind)
+    yield from mixture_rules(recipe.data, recipe.train)
     if (key := recipe.model.one_vocabulary_key) and recipe.tokenizer.source is not None:
         message = "needs one tokenizer for source and target; remove tokenizer.source"
         yield Rule(f"model.{key}", message, ("tokenizer.source",))

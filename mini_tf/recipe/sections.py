@@ -90,6 +90,8 @@ class Train(Section):
     """Length of the run in epochs."""
     time: Seconds | None = None
     """Length of the run in training time, such as 30m."""
+    words: Count | None = None
+    """Largest number of words of the training text, as BabyLM's 10M; a text with more is refused."""
     batch_size: int = Field(32, ge=1, le=2**20)
     """Sequences per optimizer step, over all micro-batches and processes."""
     batch_tokens: Annotated[int, Field(ge=1, le=2**30)] | None = None
@@ -194,6 +196,8 @@ class Eval(Section):
 class Checkpoint(Section):
     every_steps: Count | Literal["auto"] = "auto"
     """Steps between checkpoints; auto: at each evaluation."""
+    at_words: Annotated[tuple[Count, ...], Field(max_length=1000)] = ()
+    """Words of training text after each of which a checkpoint is saved and kept: [1M, 2M, 5M]."""
     keep_last: int = Field(2, ge=1, le=10_000)
     """Number of latest checkpoints to keep."""
     keep_best: int = Field(1, ge=0, le=10_000)

@@ -56,7 +56,7 @@ class DamagedCheckpoint(Exception):
 @dataclass(frozen=True)
 class Checkpoint:
     """The manifest of a checkpoint. step: number of finished steps. score: lower is better: the validation loss,
-    or another metric of eval.best (`BestMetric`), if it was measured.
+    or another metric of eval.best (`BestMetric`), if it was measured. words: of checkpoint.at_words; it is kept.
 
     sha256, sizes (bytes): by file name. fingerprint: software and hardware that determine the exact bits.
     """
@@ -67,6 +67,7 @@ class Checkpoint:
     sha256: Mapping[str, str]
     sizes: Mapping[str, int]
     fingerprint: Mapping[str, Any]
+    words: int | None = None
 
     @property
     def rank(self) -> tuple[float, int]:
@@ -107,7 +108,12 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
     def save(
-        self, step: int, parts: Parts, score: float | None, fingerprint: Mapping[str, Any] | None = None
+        self,
+        step: int,
+        parts: Parts,
+        score: float | None,
+        fingerprint: Mapping[str, Any] | None = None,
+        words: int | None = None,
     ) -> Checkpoint:
         """Write a checkpoint; StorageFault if the disk is full. An intact one of the same step is not written again."""
         with storage_errors(f"saving step {step}", self.describe_newest()):
@@ -119,7 +125,7 @@ class Checkpoints:
             make_folder(self.disk, self.folder)
             self._check_free_space(2 * sum(map(len, parts.values())))
             with atomic_replace(self.disk, self.path(step)) as temporary:
-                self._write(temporary, step, parts, score, fingerprint or {})
+                self._write(temporary, step, parts, {"score": score, "words": words}, fingerprint or {})
             saved = self._read_manifest(step)
             for name, sha256 in saved.sha256.items():
                 self.hashes.store(saved.folder / name, sha256)
@@ -136,7 +142,7 @@ class Checkpoints:
             raise OSError(errno.ENOSPC, f"{needed >> 20} MiB are needed and {free >> 20} MiB are free")
 
     def _write(
-        self, temporary: Path, step: int, parts: Parts, score: float | None, fingerprint: Mapping[str, Any]
+        self, temporary: Path, step: int, parts: Parts, facts: Mapping[str, Any], fingerprint: Mapping[str, Any]
     ) -> None:
         self.disk.mkdir(temporary)
         files = {}
@@ -144,7 +150,7 @@ class Checkpoints:
             hashed = HashedChunks(chunks(parts[name]))
             self.disk.write(temporary / name, hashed)
             files[name] = {"sha256": hashed.sha256, "bytes": len(parts[name])}
-        content = {"format": FORMAT, "step": step, "run": self.run_id, "score": score, "files": files}
+        content = {"format": FORMAT, "step": step, "run": self.run_id, **facts, "files": files}
         content["fingerprint"] = dict(fingerprint)
         self.disk.write(temporary / MANIFEST, json.dumps(content, indent=1).encode())
         self.disk.sync(temporary)
@@ -156,6 +162,7 @@ class Checkpoints:
             keep_best = max(1, keep_best)
         steps = [checkpoint.step for checkpoint in valid]
         kept = {*steps[: max(1, keep_last)], *self.by_score()[:keep_best]}
+        kept |= {checkpoint.step for checkpoint in valid if checkpoint.words is not None}
         return [step for step in steps if step not in kept]
 
     def rotate(self, keep_last: int, keep_best: int) -> None:
@@ -289,7 +296,7 @@ class Checkpoints:
             written, run_id, named, score = content["format"], content["run"], content["step"], content["score"]
             sha256 = {str(name): str(entry["sha256"]) for name, entry in content["files"].items()}
             sizes = {str(name): int(entry["bytes"]) for name, entry in content["files"].items()}
-            fingerprint = dict(content["fingerprint"])
+            fingerprint, words = dict(content["fingerprint"]), content.get("words")
         except OSError as error:
             raise DamagedCheckpoint(f"{MANIFEST}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -302,7 +309,9 @@ class Checkpoints:
         as_written = set(sha256) - {OBJECTIVE} == set(FILES) and named == step and is_score
         if not as_written or max(sizes.values()) > _LARGEST_FILE:
             raise DamagedCheckpoint(f"{MANIFEST}: lists other files or another step")
-        return Checkpoint(self.path(step), step, score, sha256, sizes, fingerprint)
+        if words is not None and type(words) is not int:
+            raise DamagedCheckpoint(f"{MANIFEST}: words must be a number")
+        return Checkpoint(self.path(step), step, score, sha256, sizes, fingerprint, words)
 
     def _set_aside(self, step: int) -> None:
         number = 0

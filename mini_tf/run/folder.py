@@ -148,7 +148,7 @@ class Run:
         named = zip((MODEL, OPTIMIZER, STATE, OBJECTIVE), contents, strict=True)
         parts = {name: tensors.Serialized(part) for name, part in named if part or name != OBJECTIVE}
         counted = json.dumps({**counters, **sizes}, sort_keys=True, allow_nan=False).encode()
-        self.checkpoints.save(step, {**parts, COUNTERS: counted}, score, self.fingerprint)
+        self.checkpoints.save(step, {**parts, COUNTERS: counted}, score, self.fingerprint, counters.get("words"))
         self.update(step=step, best=self._best_with(step, score))
 
     def _best_with(self, step: int, score: float | None) -> dict[str, int | float] | None:

@@ -16,6 +16,7 @@ from mini_tf.recipe.kinds import added_kinds_in, files_with
 from mini_tf.recipe.parsing.yaml_tree import without_secrets
 from mini_tf.recipe.reading import Resolved, dump
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.sources import is_mixture
 from mini_tf.recipe.values import one_line, show
 from mini_tf.run import finding, manifest
 from mini_tf.run.manifest import KindSource, Manifest
@@ -64,6 +65,8 @@ def _flatten(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _corpus(value: Any) -> Any:
+    if is_mixture(value):
+        return [item | {"path": _corpus(item["path"])} for item in value]
     word = value.get("kind") if isinstance(value, dict) else value
     return word if word is None or (isinstance(word, str) and word in built_in_corpora()) else "files"
 

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from operator import itemgetter
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch
+from mini_tf.data.mixture import Mixture, mixture_of
 from mini_tf.data.packing import EvalBatch, Packing, Shape
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
@@ -23,6 +24,7 @@ from mini_tf.parallel.group import ProcessGroup
 from mini_tf.parallel.sharding import Sharding
 from mini_tf.recipe.kind_settings.objectives import NATS_PER_TOKEN
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.recipe.sources import sources_of
 from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
 from mini_tf.training.machine.device import Setup
@@ -80,8 +82,13 @@ def pack(
     length = (context or recipe.train.context) - objective.added_tokens
     streams = recipe.train.batch_size if recipe.train.stream else 0
     shape = Shape(length, objective.lookahead, recipe.data.pack, recipe.train.seed, words, sentences, streams)
-    packing: Packing = recipe.objective.dataset().packing(store, shape)
-    return packing
+    dataset = recipe.objective.dataset()
+    packing: Packing = dataset.packing(store, shape)
+    if len(store.sources) < 2 and not any(source.name for source in store.sources):
+        return packing
+    return mixture_of(
+        [dataset.packing(part, shape) for part in store.by_source()], packing, sources_of(recipe.data.train)
+    )
 
 
 @torch.no_grad()
@@ -113,13 +120,13 @@ def evaluate(
     group = ProcessGroup() if packing.shape.streams else sharding.group
     outputs = None if accumulator is None else DividedOutputs(group, accumulator.add)
     alone = outputs is None and each_batch is None and not sharding.divides_weights
-    measured, gradients = list[tuple[int, Sums, Sums]](), dict[str, float]()
+    measured, gradients = list[tuple[int, Sums, Sums, str]](), dict[str, float]()
     was_training = task.training
     task.eval()
     with evaluation_draws(setup), group.independently() if alone else nullcontext():
         state: State | None = None
         batches = _with_progress(packing, batch_size, tokens)
-        for number, (rows, continues, ends), is_own in in_turns(group, batches):
+        for number, (rows, continues, ends, source), is_own in in_turns(group, batches):
             if not is_own:
                 if outputs is not None:
                     outputs.skip(partial(objective.prepare_evaluation, rows))
@@ -136,7 +143,7 @@ def evaluate(
                 state = task.carry(output.state)  # type: ignore[operator]
             if outputs is not None:
                 outputs.append(batch, output.outputs)
-            measured.append((number, *_sums(output, batch)))
+            measured.append((number, *_sums(output, batch), source))
         if outputs is not None:
             outputs.finish()
         if isinstance(task, Task) and type(task).gradient_metrics is not Task.gradient_metrics:
@@ -146,9 +153,10 @@ def evaluate(
                 )
     task.train(was_training)
     in_order = sorted((one for some in group.all_gather(measured) for one in some), key=itemgetter(0))
-    metrics = {name: total / max(count, 1) for name, (total, count) in _added(one for _, _, one in in_order).items()}
+    metrics = {name: total / max(count, 1) for name, (total, count) in _added(one for _, _, one, _ in in_order).items()}
     more = (group.on_rank_0(accumulator.scores) if accumulator is not None else {}) | gradients | metrics
-    return _scores(objective, packing, _added(one for _, one, _ in in_order), more)
+    scores = _scores(objective, packing.bytes_of, _added(one for _, one, _, _ in in_order), more)
+    return scores | _scores_by_source(objective, packing, [(source, one) for _, one, _, source in in_order])
 
 
 @contextmanager
@@ -185,8 +193,10 @@ def _added(sums: Iterable[Sums]) -> Sums:
     return added
 
 
-def _scores(objective: Objective, packing: Packing, sums: Sums, more: dict[str, float]) -> dict[str, float]:
-    """The metrics of `evaluate`. sums: of each part of the loss; more: metrics that are complete."""
+def _scores(
+    objective: Objective, bytes_of: Callable[[float], float], sums: Sums, more: dict[str, float]
+) -> dict[str, float]:
+    """The metrics of `evaluate`. bytes_of: targets; sums: of each part of the loss; more: metrics that are complete."""
     # The penalty regularizes training; it is not part of a validation loss.
     losses = {name: total / max(count, 1) for name, (total, count) in sums.items() if name != "penalty"}
     loss = sum(objective.weights.get(name, 1.0) * value for name, value in losses.items())
@@ -196,13 +206,23 @@ def _scores(objective: Objective, packing: Packing, sums: Sums, more: dict[str, 
         scores["perplexity"] = math.exp(losses[first]) if losses[first] < 700 else math.inf
     scores |= more
     if is_cross_entropy and "every_token" in objective.settings.PREDICTS:
-        scores["bits_per_byte"] = sums[first][0] / math.log(2) / packing.bytes_of(sums[first][1])
+        scores["bits_per_byte"] = sums[first][0] / math.log(2) / bytes_of(sums[first][1])
     return scores | {"targets": max(sums[name][1] for name in losses)}
 
 
 def _gradient_metrics(task: Task, batch: Batch, setup: Setup) -> dict[str, float]:
     with torch.enable_grad(), setup.autocast():
         return task.gradient_metrics(batch.to(setup.device))
+
+
+def _scores_by_source(objective: Objective, packing: Packing, sums: Sequence[tuple[str, Sums]]) -> dict[str, float]:
+    """The loss and bits per byte of each source of a mixture. sums: of each batch, with its source."""
+    scores: dict[str, float] = {}
+    for name in dict.fromkeys(source for source, _ in sums) if isinstance(packing, Mixture) else ():
+        own = _added(of_batch for source, of_batch in sums if source == name)
+        of_source = _scores(objective, partial(packing.bytes_of_source, name), own, {})  # type: ignore[attr-defined]
+        scores |= {f"{key}.{name}": of_source[key] for key in ("loss", "bits_per_byte") if key in of_source}
+    return scores
 
 
 def _with_progress(packing: Packing, batch_size: int, tokens: int | None) -> Iterator[EvalBatch]:

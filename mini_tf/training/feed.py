@@ -12,7 +12,7 @@ from itertools import count, pairwise
 import numpy as np
 from torch import Tensor
 
-from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.batch import Batch, Rows, join_rows
 from mini_tf.data.packing import Packing
 from mini_tf.training.plan import Plan, StepRows, rows_of
 
@@ -62,7 +62,7 @@ class Feed:
         for epoch in np.unique(chosen.epochs):
             of_epoch = chosen.epochs == epoch
             parts.append(self.packing.take(chosen.rows[of_epoch], int(epoch), chosen.keys[of_epoch]))
-        rows = parts[0] if len(parts) == 1 else _join(parts)
+        rows = parts[0] if len(parts) == 1 else join_rows(parts)
         return replace(rows, progress=np.full(len(rows), self.progress(step)))
 
 
@@ -87,26 +87,3 @@ def prefetch(feed: Feed, first: int, in_background: bool, pinned: bool = False) 
         yield (ready.result() for ready, _ in pairwise(futures))
     finally:
         worker.shutdown(cancel_futures=True)
-
-
-def _join(parts: list[Rows]) -> Rows:
-    """Concatenate rows of several epochs; shorter ones are padded (segment 0, id 0) to the longest."""
-    width = max(part.ids.shape[1] for part in parts)
-    parts = [part.padded(width) for part in parts]
-    plain = all(part.segments is None for part in parts)
-    segments = [np.ones_like(part.ids) if part.segments is None else part.segments for part in parts]
-    starts = [part.word_starts for part in parts if part.word_starts is not None]
-    sentence_starts = [part.sentence_starts for part in parts if part.sentence_starts is not None]
-    sources = [part.source for part in parts if part.source is not None]
-    labels = [part.labels for part in parts if part.labels is not None]
-    row_labels = [part.row_labels for part in parts if part.row_labels is not None]
-    return Rows(
-        np.concatenate([part.ids for part in parts]),
-        np.concatenate([part.keys for part in parts]),
-        None if plain else np.concatenate(segments),
-        np.concatenate(starts) if starts else None,
-        _join(sources) if sources else None,
-        np.concatenate(labels) if labels else None,
-        np.concatenate(row_labels) if row_labels else None,
-        sentence_starts=np.concatenate(sentence_starts) if sentence_starts else None,
-    )

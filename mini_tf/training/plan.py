@@ -1,51 +1,23 @@
 """Batch plans: the rows of each step, shuffled per epoch, as a pure function of (seed, step) without state to save.
 
-Row i of step s is item s * batch_size + i of a concatenation of epochs. An epoch is a keyed permutation of all rows: a
-Feistel network of six rounds over the next larger power of four, with cycle walking (Black and Rogaway 2002, "Ciphers
-with arbitrary finite domains"). Integer arithmetic only, so it is the same on every machine and release.
+Row i of step s is item s * batch_size + i of a concatenation of epochs. An epoch is a keyed permutation of all rows
+(`data/permutation.py`).
 """
 
 import itertools
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from mini_tf.data.mixture import Mixture
 from mini_tf.data.packing import BlockLayout
+from mini_tf.data.permutation import permute, splitmix64
 from mini_tf.recipe.sections import Train
 from mini_tf.system.seeds import seed_of
-
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-_ROUNDS = 6
-
-
-def splitmix64(seed: int, index: np.ndarray) -> np.ndarray:
-    """Independent random uint64 for each index (n,): output `index` of the generator splitmix64 with this seed."""
-    z: np.ndarray = np.uint64(seed) + (index.astype(np.uint64) + np.uint64(1)) * _STEP
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
-    return z
-
-
-def permute(index: np.ndarray, n: int, seed: int) -> np.ndarray:
-    """Apply the permutation of 0..n-1 with this seed to `index` (m,) int64."""
-    half = max(1, ((n - 1).bit_length() + 1) // 2)
-    low, shift = np.uint64((1 << half) - 1), np.uint64(half)
-    round_seeds = [int(s) for s in splitmix64(seed, np.arange(_ROUNDS))]
-
-    def once(x: np.ndarray) -> np.ndarray:
-        left, right = x >> shift, x & low
-        for round_seed in round_seeds:
-            left, right = right, left ^ (splitmix64(round_seed, right) & low)
-        joined: np.ndarray = (left << shift) | right
-        return joined
-
-    permuted = once(index.astype(np.uint64))
-    while (outside := permuted >= n).any():
-        permuted[outside] = once(permuted[outside])
-    return permuted.astype(np.int64)
+from mini_tf.training.schedule import horizon_of
 
 
 class StepRows(NamedTuple):
@@ -232,7 +204,89 @@ def _edges(longest: int) -> np.ndarray:
     return np.array(edges)
 
 
-Plan = RowPlan | TokenPlan | BlockPlan
+@dataclass(frozen=True, eq=False)
+class MixturePlan:
+    """The rows of a data mixture, by the share of each source.
+
+    firsts (sources + 1,): number of the first row of each source. shares (sources,): of the rows, summing to 1.
+
+    The rows of a run are cut into windows of one or more steps. The number of rows of a source up to the end of a
+    window is its share of all rows so far, rounded. Which rows of the window are its is a keyed permutation; which of
+    its own rows come next is another one for each of its epochs, so each is read once before one is read again.
+    """
+
+    firsts: np.ndarray
+    shares: np.ndarray
+    batch_size: int
+    seed: int
+
+    stream = False
+    even = True
+    reads_own_rows = False
+
+    @property
+    def epoch_steps(self) -> float:
+        """Steps with as many rows as all sources have."""
+        return float(self.firsts[-1] / self.batch_size)
+
+    @property
+    def _window(self) -> int:
+        """Rows of a window: whole steps, and so many that no rounding leaves the largest source without room."""
+        least = len(self.shares) ** 2
+        return self.batch_size * -(-least // self.batch_size)
+
+    def counts(self, n_rows: int) -> np.ndarray:
+        """(sources,): rows of each source among the first `n_rows` of the run, at the end of a window."""
+        counts = np.floor(self.shares * n_rows + 0.5).astype(np.int64)
+        largest = int(self.shares.argmax())
+        counts[largest] = 0
+        counts[largest] = n_rows - counts.sum()
+        return counts
+
+    def rows(self, step: int) -> StepRows:
+        """The rows of step number `step` (from 0)."""
+        window, index = self._window, np.arange(self.batch_size, dtype=np.int64)
+        number, first = divmod(step * self.batch_size, window)
+        before, after = self.counts(number * window), self.counts((number + 1) * window)
+        place = permute(first + index, window, seed_of(self.seed, "mixture", number))
+        ends = np.cumsum(after - before)
+        source = np.searchsorted(ends, place, side="right")
+        ordinal = before[source] + place - (ends - (after - before))[source]
+        sizes = np.diff(self.firsts)
+        epochs, positions = np.divmod(ordinal, sizes[source])
+        rows = np.empty_like(positions)
+        for of_source, epoch in {*zip(source.tolist(), epochs.tolist(), strict=True)}:
+            own = (source == of_source) & (epochs == epoch)
+            seed = seed_of(self.seed, "epoch", epoch, of_source)
+            rows[own] = self.firsts[of_source] + permute(positions[own], int(sizes[of_source]), seed)
+        return StepRows(rows, epochs, splitmix64(seed_of(self.seed, "rows", step), index))
+
+
+class Plan(Hashable, Protocol):
+    """The rows of every step: a pure function of (seed, step)."""
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of the largest step."""
+
+    @property
+    def even(self) -> bool:
+        """All steps have equally many rows, so all micro-batches do."""
+
+    @property
+    def stream(self) -> bool:
+        """Row i of a step continues row i of the step before."""
+
+    @property
+    def reads_own_rows(self) -> bool:
+        """Rows have one length and are costly to read: a process reads only those of its own micro-batches."""
+
+    @property
+    def epoch_steps(self) -> float:
+        """Steps per epoch."""
+
+    def rows(self, step: int) -> StepRows:
+        """The rows of step number `step` (from 0)."""
 
 
 @lru_cache(maxsize=16)
@@ -242,7 +296,15 @@ def rows_of(plan: Plan, step: int) -> StepRows:
 
 
 def make_plan(train: Train, rows: RowLengths) -> Plan:
-    """The plan of a recipe: by `train.batch_tokens`, else by `train.batch_size`."""
+    """The plan of a recipe: by `train.batch_tokens`, else by `train.batch_size`.
+
+    RecipeFault if the epochs of the sources of a mixture do not fit into the run.
+    """
+    if isinstance(rows, Mixture):
+        batch_size = train.batch_size
+        steps = horizon_of(train, rows.n_rows / batch_size, rows.n_rows * rows.row_tokens).steps
+        shares = rows.shares(None if steps is None else steps * batch_size, batch_size)
+        return MixturePlan(rows.firsts, shares, batch_size, train.seed)
     if rows.layout is not None:
         return BlockPlan(rows.layout, train.batch_size, train.seed)
     if train.batch_tokens is not None:

@@ -118,7 +118,7 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         ("data.train=corpus.txt", SEQ2SEQ),
         ("data.train=-", SEQ2SEQ),
         ("data.train=[]", "must have at least one item"),
-        ("data.train=[a, {b: c}]", "must be text, a list of texts or a mapping, got a mapping as entry 2"),
+        ("data.train=[a, {b: c}]", "a source has no key 'b'; a source has path, name, weight, epochs"),
         ("data.train={source: a}", "data.train.target: is missing; must be text or a list of texts"),
         ("data.train.source=a", "data.train.target: is missing; must be text or a list of texts"),
         ("data.train={sorce: a, target: b}", "data.train.sorce: no such key; did you mean source?"),

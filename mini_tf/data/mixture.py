@@ -1,0 +1,139 @@
+"""The rows of a data mixture: those of each source, one after the other, of which the training plan draws by share."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mini_tf.data.batch import Rows, join_rows
+from mini_tf.data.packing import EvalBatch, Packing
+from mini_tf.recipe.sources import DataSource
+from mini_tf.system.errors import DataFault, RecipeFault
+from mini_tf.system.seeds import seed_of
+
+ROUNDING_ROWS = 2
+"""Rows of a source, by which the number of rows of a run may miss its `epochs`, and those of a step."""
+
+
+Take = Callable[[int, np.ndarray, np.ndarray], Rows]
+"""(source, its rows, where they stand among all) -> the rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture(Packing):
+    """parts: the rows of each source. settings: of each source, in data.train; empty for validation data."""
+
+    parts: Sequence[Packing]
+    settings: Sequence[DataSource] = ()
+
+    @property
+    def names(self) -> list[str]:  # type: ignore[override]
+        return [source.name for source in self.store.sources]
+
+    @cached_property
+    def firsts(self) -> np.ndarray:
+        """(sources + 1,): the number of the first row of each source, then the number of rows."""
+        return np.cumsum([0, *(part.n_rows for part in self.parts)])
+
+    @cached_property
+    def _eval_firsts(self) -> np.ndarray:
+        return np.cumsum([0, *(len(part.eval_row_tokens) for part in self.parts)])
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.firsts[-1])
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.concatenate([part.lengths for part in self.parts])
+
+    @property
+    def row_tokens(self) -> float:
+        return float(np.average([part.row_tokens for part in self.parts], weights=np.diff(self.firsts)))
+
+    @property
+    def eval_row_tokens(self) -> np.ndarray:
+        return np.concatenate([part.eval_row_tokens for part in self.parts])
+
+    def take(self, rows: np.ndarray, epoch: int, keys: np.ndarray) -> Rows:
+        self.store.check()
+        return self._joined(rows, self.firsts, lambda part, index, at: self.parts[part].take(index, epoch, keys[at]))
+
+    def take_eval(self, rows: np.ndarray, keys: np.ndarray) -> Rows:
+        self.store.check()
+        return self._joined(
+            rows, self._eval_firsts, lambda part, index, at: self.parts[part].take_eval(index, keys[at])
+        )
+
+    def _joined(self, rows: np.ndarray, firsts: np.ndarray, take: Take) -> Rows:
+        """The rows of all sources in their order. take: those of one source."""
+        of_part = np.searchsorted(firsts, rows, side="right") - 1
+        places = [np.flatnonzero(of_part == part) for part in range(len(self.parts))]
+        taken = [take(part, rows[at] - firsts[part], at) for part, at in enumerate(places) if len(at)]
+        return taken[0] if len(taken) == 1 else join_rows(taken).select(np.argsort(np.concatenate(places)))
+
+    def documents(self, rows: np.ndarray, epoch: int) -> np.ndarray:
+        before, found = 0, list[np.ndarray]()
+        for part, first, last in zip(self.parts, self.firsts, self.firsts[1:], strict=False):
+            own = rows[(rows >= first) & (rows < last)] - first
+            found += [part.documents(own, epoch) + before] if len(own) else []
+            before += part.store.n_documents
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def bytes_of(self, targets: float) -> float:
+        usable = sum(len(part.store) - self.shape.lookahead for part in self.parts)
+        return self.store.raw_bytes * (targets / max(1, usable))
+
+    def eval_batches(self, batch_size: int, tokens: int | None = None) -> Iterator[EvalBatch]:
+        """Batches of one source each."""
+        indices = self.eval_row_indices(tokens)
+        of_part = np.searchsorted(self._eval_firsts, indices, side="right") - 1
+        for number, name in enumerate(self.names):
+            own = indices[of_part == number]
+            for begin in range(0, len(own), batch_size):
+                batch = own[begin : begin + batch_size]
+                keys = np.array([seed_of("example", int(i)) for i in batch], np.uint64)
+                yield EvalBatch(self.take_eval(batch, keys), source=name)
+
+    def bytes_of_source(self, name: str, targets: float) -> float:
+        """`bytes_of` the targets of a source."""
+        return self.parts[self.names.index(name)].bytes_of(targets)
+
+    def shares(self, n_rows: int | None, batch_size: int) -> np.ndarray:
+        """(sources,): share of each source in the rows of a run of `n_rows` rows; None: a number that is not known.
+
+        A source with `epochs` has so many times its rows, and the others divide the rest by weight. RecipeFault if
+        there is no rest, or too much of it.
+        """
+        sizes = np.diff(self.firsts).astype(float)
+        epochs = np.array([source.epochs or 0.0 for source in self.settings])
+        weighted = epochs == 0
+        has_weights = any(source.weight is not None for source in self.settings)
+        weights = np.array([source.weight or 1.0 for source in self.settings]) if has_weights else sizes
+        needed, slack = float((epochs * sizes).sum()), batch_size + ROUNDING_ROWS * len(sizes)
+        total = needed if n_rows is None else float(n_rows)
+        if needed > total + (0 if weighted.any() else slack) or (weighted.any() and total <= needed > 0):
+            raise _other_length(needed, total, batch_size, "fewer")
+        if not weighted.any():
+            if needed < total - slack:
+                raise _other_length(needed, total, batch_size, "more")
+            return np.asarray(epochs * sizes / needed)
+        shares: np.ndarray = epochs * sizes / max(total, 1.0)
+        shares[weighted] = (1 - shares.sum()) * weights[weighted] / weights[weighted].sum()
+        return shares
+
+
+def _other_length(needed: float, total: float, batch_size: int, which: str) -> RecipeFault:
+    steps = -(-int(needed) // batch_size)
+    message = f"data.train: the epochs of its sources are {needed:,.0f} rows, and the run has {which}: {total:,.0f}"
+    more = "; or give a source a weight instead" if which == "more" else " or more, or fewer epochs"
+    return RecipeFault(message, hint=f"use train.steps={steps}{more}")
+
+
+def mixture_of(store_packings: Sequence[Packing], whole: Packing, settings: Sequence[DataSource]) -> Mixture:
+    """DataFault if a source of the training data has no row."""
+    for source, part in zip(whole.store.sources, store_packings, strict=True):
+        if len(part.store) <= part.shape.lookahead + part.store.separated:
+            raise DataFault(f"the source {source.name} has no text", hint="remove it, or add text")
+    return Mixture(whole.store, whole.shape, store_packings, settings)
