@@ -7,13 +7,15 @@ model's own; norms and the attention of one query (fast_attention.py) are reimpl
 whether a model is supported. Prefill, and all other models, use the model's `forward`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mini_tf.generation.array_stack import ArrayStack
 from mini_tf.generation.fast_attention import Cache, Position, RecurrentStep, SoftmaxStep, UnitStep
 from mini_tf.generation.kv_cache import FixedKVCache, KVCache
 from mini_tf.generation.position_cache import FixedPositions, PositionCache
@@ -46,15 +48,16 @@ class FastDecoder:
     def __init__(self, whole: Model, state: State, lengths: Sequence[int]) -> None:
         model = whole.fast_decoding()
         assert model is not None
-        self.network, self.n = FastNetwork(model), max(lengths)
-        device, layers = self.network.weight.device, self.network.layers
+        self.model, self.n = model, max(lengths)
+        self.network = FastNetwork(model, ArrayStack if ArrayStack.fits(model, len(lengths)) else TorchStack)
+        device, has_kv_cache = self.network.weight.device, self.network.stack.has_kv_cache
         self.last_ids: Tensor | None = state.get("before")
         pads = [self.n - length for length in lengths]
         self.pads = torch.tensor(pads, device=device) if any(pads) else None
-        states = [state["layers"][str(i)]["own"] for i in range(len(layers))]
-        cached = [one for one, layer in zip(states, layers, strict=True) if layer.has_kv_cache]
+        states = [state["layers"][str(i)]["own"] for i in range(len(has_kv_cache))]
+        cached = [*compress(states, has_kv_cache)]
         self.kv_cache = KVCache(cached, self.n) if cached else None
-        self.states = {i: dict(states[i]) for i, layer in enumerate(layers) if not layer.has_kv_cache}
+        self.states = {i: dict(states[i]) for i, has_cache in enumerate(has_kv_cache) if not has_cache}
         self.positions = PositionCache(
             model.embedding.position, model.settings.attention_dims(), self.network.weight, bool(cached)
         )
@@ -65,9 +68,8 @@ class FastDecoder:
         x = self.network.embed(ids, self._token_positions, self.last_ids)
         if self.last_ids is not None:
             self.last_ids = torch.cat([self.last_ids, ids[:, None]], dim=1)[:, 1:]
-        caches = () if self.kv_cache is None else self.kv_cache.at(self.n)
         self.n += 1
-        return self.network.logits(x, position, caches, self.states)
+        return self.network.logits(x, position, self.kv_cache, self.states)
 
     def _token_positions(self) -> TokenPositions:
         if self.pads is None:
@@ -93,7 +95,7 @@ class FixedDecoder:
     """
 
     def __init__(self, decoder: FastDecoder, rows: int, capacity: int) -> None:
-        self._network, device = decoder.network, decoder.network.weight.device
+        self._network, device = FastNetwork(decoder.model, TorchStack), decoder.network.weight.device
         self._n, self._pads = (torch.zeros(size, dtype=torch.long, device=device) for size in (1, rows))
         self._last_ids = None if decoder.last_ids is None else decoder.last_ids.clone()
         self._kv_cache = None if decoder.kv_cache is None else FixedKVCache(decoder.kv_cache, capacity)
@@ -117,8 +119,7 @@ class FixedDecoder:
         if last_ids is not None:
             last_ids.copy_(torch.cat([last_ids, ids[:, None]], dim=1)[:, 1:])
         states = {i: dict(state) for i, state in self._states.items()}
-        caches = () if self._kv_cache is None else self._kv_cache.at(self._n)
-        logits = self._network.logits(x, positions, caches, states)
+        logits = self._network.logits(x, positions, self._kv_cache, states)
         self._store(states)
         self._n.add_(1)
         return logits
@@ -134,25 +135,44 @@ class FixedDecoder:
 
 
 class FastNetwork:
-    """The layers of a model for one token per row, without their state. weight: of the token embedding."""
+    """A model for one token per row, without its state. weight: of the token embedding; stack: all of its layers."""
 
-    def __init__(self, model: OneStack) -> None:
-        self._model, self.weight = model, model.embedding.tokens.weight
+    def __init__(self, model: OneStack, stack: "type[TorchStack | ArrayStack]") -> None:
+        self._model, self.weight, self.stack = model, model.embedding.tokens.weight, stack(model)
         self._is_lookup = _is_lookup(model.embedding)
-        self.layers = [_Layer(block, self.weight[0]) for block in model.stack.blocks] * model.stack.n_passes
-        self._norm = fast_norm(model.stack.norm, self.weight[0])
 
     def embed(self, ids: Tensor, token_positions: Callable[[], TokenPositions], last_ids: Tensor | None) -> Tensor:
         """Embeddings (B, D) of `ids` (B,); last_ids: of the tokens before them, if the embedding depends on them."""
         if self._is_lookup:
-            return self.weight.index_select(0, ids)
+            return self.stack.embed(ids, token_positions)
         embedded: Tensor = self._model.embedding(Tokens(ids[:, None]), token_positions(), last_ids)[:, 0]
         return embedded
 
-    def logits(self, x: Tensor, position: Position, caches: Iterable[Cache], states: Mapping[int, State]) -> Tensor:
-        """Logits (B, V) after embeddings (B, D). caches: of the layers with a KV cache; states: of others, updated."""
-        kv_caches = iter(caches)
-        for i, layer in enumerate(self.layers):
+    def logits(self, x: Tensor, position: Any, kv_cache: Any, states: Mapping[int, State]) -> Tensor:
+        """Logits (B, V) after embeddings (B, D). kv_cache: of the layers that have one; states: of others, updated."""
+        return self.stack(x, position, kv_cache, states)
+
+
+class TorchStack:
+    """From token ids to embeddings, and from embeddings to logits. has_kv_cache: of each layer."""
+
+    def __init__(self, model: OneStack) -> None:
+        stack, like = model.stack, model.embedding.tokens.weight[0]
+        self._model, self._embedding = model, model.embedding
+        self._layers = [_Layer(block, like) for block in stack.blocks] * stack.n_passes
+        self._norm = fast_norm(stack.norm, like)
+        self.has_kv_cache = [layer.has_kv_cache for layer in self._layers]
+
+    def embed(self, ids: Tensor, token_positions: Callable[[], TokenPositions]) -> Tensor:
+        """Embeddings (B, D) of `ids` (B,), if they are only looked up and get their positions."""
+        x, position = self._embedding.tokens.weight.index_select(0, ids), self._embedding.position
+        return position.embed(x[:, None], token_positions())[:, 0] if "embed" in position.applies_to else x
+
+    def __call__(
+        self, x: Tensor, position: Position, kv_cache: KVCache | FixedKVCache | None, states: Mapping[int, State]
+    ) -> Tensor:
+        kv_caches: Iterator[Cache] = iter(() if kv_cache is None else kv_cache.at(position.n))  # type: ignore[arg-type]
+        for i, layer in enumerate(self._layers):
             x = layer(x, position, next(kv_caches) if layer.has_kv_cache else states[i])
         return self._model.logits(self._norm(x))
 
@@ -216,6 +236,6 @@ def _is_fast(block: Block) -> bool:
 
 
 def _is_lookup(embedding: Embedding) -> bool:
-    """Whether the embedding in eval mode is only a lookup of token embeddings."""
+    """Whether the embedding in eval mode is only a lookup of token embeddings, and their positions."""
     active = {name for name, part in embedding.named_children() if not isinstance(part, nn.Identity | Dropout)}
-    return active == {"tokens", "position"} and embedding.scale == 1.0 and "embed" not in embedding.position.applies_to
+    return active == {"tokens", "position"} and embedding.scale == 1.0

@@ -5,10 +5,11 @@ The views of `KVCache` grow from step to step; those of `FixedKVCache` have all 
 
 from collections.abc import Iterable, Sequence
 from itertools import starmap
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mini_tf.nn.state import State
@@ -45,18 +46,34 @@ class KVCache:
             for name in "kv"
         )
         self.keys, self.values = torch.stack(k).transpose(2, 3).contiguous(), torch.stack(v)
+        self._arrays: list[tuple[NDArray[Any], NDArray[Any]]] | None = None
 
     def at(self, n: int) -> Iterable[LayerCache]:
         """Views for a token that follows `n` others, layer by layer."""
-        if n == self.keys.shape[3]:
-            self.keys, self.values = F.pad(self.keys, (0, n)), F.pad(self.values, (0, 0, 0, n))
-        keys, values = self.keys, self.values
+        keys, values = self._with_slot(n)
         views = (keys.select(3, n), values.select(2, n), keys.narrow(3, 0, n + 1), values.narrow(2, 0, n + 1))
         return starmap(LayerCache, zip(*(view.unbind(0) for view in views), strict=True))
 
+    def arrays_at(self, n: int) -> Sequence[tuple[NDArray[Any], NDArray[Any]]]:
+        """On a CPU: keys (B G, K, capacity) and values (B G, capacity, V) of each layer, with a slot for token `n`.
+
+        They share memory with this cache until the next `arrays_at` or `select`.
+        """
+        keys, values = self._with_slot(n)
+        if self._arrays is None:
+            self._arrays = [*zip(keys.numpy(), values.numpy(), strict=True)]
+        return self._arrays
+
+    def _with_slot(self, n: int) -> tuple[Tensor, Tensor]:
+        """All keys and values, with room for token `n`."""
+        if n == self.keys.shape[3]:
+            self.keys, self.values = F.pad(self.keys, (0, n)), F.pad(self.values, (0, 0, 0, n))
+            self._arrays = None
+        return self.keys, self.values
+
     def select(self, rows: Tensor) -> None:
         """Row i becomes row `rows[i]`."""
-        rows = rows.to(self.keys.device)
+        rows, self._arrays = rows.to(self.keys.device), None
         self.keys, self.values = (
             cache.unflatten(1, (-1, self.groups)).index_select(1, rows).flatten(1, 2)
             for cache in (self.keys, self.values)

@@ -105,9 +105,10 @@ class PositionCache:
 class FixedPosition(NamedTuple):
     """`StepPosition` for all slots of a `FixedKVCache`. distance (capacity,): to each slot, negative behind the token.
 
-    bias (B G, R or 1, capacity): -inf hides slots that are not filled, and padding.
+    n (1,). bias (B G, R or 1, capacity): -inf hides slots that are not filled, and padding.
     """
 
+    n: Tensor
     rotation: Tensor | None
     bias: Tensor | None
     distance: Tensor
@@ -141,4 +142,4 @@ class FixedPositions:
             bias = self._biases.index_select(-1, distance.clamp(min=0)) if self._is_biased else self._biases
             bias = bias.expand(len(pads), self._groups, -1, -1).masked_fill(hidden[:, None, None], -torch.inf)
             bias = bias.flatten(0, 1)
-        return FixedPosition(rotation, bias, distance, {})
+        return FixedPosition(n, rotation, bias, distance, {})

@@ -9,14 +9,13 @@ import numpy as np
 import torch
 
 from mini_tf.data.tokenization.input_warnings import last_tokens
-from mini_tf.data.tokenization.stream import TextStream
+from mini_tf.data.tokenization.stream import StopStringFilter, TextStream
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.decoding import DecodingState
 from mini_tf.generation.decoding_loop import MIN_TOKENS, DecodingLoop, TokenGraphs
 from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.generation.prompt_ids import affixes, chat_ids, prompt_ids
 from mini_tf.generation.sampling import DecodingStep, TokenChoice, UniformNumbers
-from mini_tf.generation.stop_strings import StopStringFilter
 from mini_tf.nn.cuda_graphs import CUDAGraphs, NotCapturable, Recorder
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
@@ -206,7 +205,7 @@ class _ComputedSteps:
         self.n = len(steps)
         logprobs = [step.logprobs for step in steps if step.logprobs is not None]
         parts = [[step.ids for step in steps], *zip(*logprobs, strict=True)]
-        stacked = [torch.stack([*part], dim=1) if self.n > 1 else part[0].unsqueeze(1) for part in parts]
+        stacked = [torch.stack([*part], dim=1) if self.n > 1 else part[0][:, None] for part in parts]
         self._parts, self._event = stacked, None
         if stacked[0].device.type == "cuda":
             # A copy to pinned memory only; no later steps need to be done before it is read.
@@ -242,6 +241,9 @@ class _Text:
         self.parts: list[str] = []
         self.tokens: list[ScoredToken] = []
         self.length, self.done, self.ended = 0, False, False
+        # Text that neither `follow` nor a stop string reads is decoded at once, which takes a fraction of the time.
+        self._is_read = follow is not None or bool(generator.settings.stop)
+        self._unread: list[int] = []
 
     def push(self, id: int, scored: ScoredToken | None) -> None:
         """Append a token; ignored if `done`."""
@@ -251,10 +253,13 @@ class _Text:
         if scored is not None:
             self.tokens.append(scored)
         if id not in self._generator.end_ids:
-            stopped = self._append(self._filter.push(self._stream.push(id)))
+            self._unread.append(id)
+            if not self._is_read:
+                return
+            stopped = self._append(self._filter.push(self._decode()))
             self.ended = self._filter.stopped
         elif self._generator.across_documents:
-            stopped = self._append(self._filter.push(self._stream.end() + BETWEEN_DOCUMENTS))
+            stopped = self._append(self._filter.push(self._decode() + self._stream.end() + BETWEEN_DOCUMENTS))
             self._stream, self.ended = TextStream(self._generator.tokenizer), self._filter.stopped
         else:
             stopped, self.ended = False, True
@@ -262,8 +267,12 @@ class _Text:
 
     def end(self) -> None:
         """Append the text that was held back."""
-        self._append(self._filter.push(self._stream.end()) + self._filter.end())
+        self._append(self._filter.push(self._decode() + self._stream.end()) + self._filter.end())
         self.done = True
+
+    def _decode(self) -> str:
+        ids, self._unread = self._unread, []
+        return self._stream.push(*ids)
 
     def _append(self, text: str) -> bool:
         """Whether the text shall end here."""

@@ -34,6 +34,9 @@ class PositionalEncoding(nn.Module):
         """Token embeddings with the positional encoding added or concatenated."""
         return x
 
+    additive: bool = False
+    """`embed` adds a vector of the position, whatever the tokens are."""
+
     orthogonal: bool = True
     """`rotate` preserves norms and treats queries and keys alike; the fast decoder supports only such encodings."""
 

@@ -39,7 +39,7 @@ class Fourier(PositionalEncoding):
 
     def __init__(self, d_model: int, n_bands: int, concat: bool, length: int) -> None:
         super().__init__()
-        self.n_bands, self.concat, self.length = n_bands, concat, length
+        self.n_bands, self.concat, self.additive, self.length = n_bands, concat, not concat, length
         self.map = nn.Linear(2 * n_bands + 1 + (d_model if concat else 0), d_model, bias=False)
 
     def embed(self, x: Tensor, token_positions: TokenPositions) -> Tensor:

@@ -38,6 +38,7 @@ class Learned(PositionalEncoding):
         self.max_positions = length
         self.table = nn.Embedding(length, d_model)
         self.map = nn.Linear(2 * d_model, d_model, bias=False) if concat else None
+        self.additive = not concat
 
     def embed(self, x: Tensor, token_positions: TokenPositions) -> Tensor:
         """Raises DataFault if a position is beyond the table."""

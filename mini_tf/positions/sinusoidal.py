@@ -29,7 +29,7 @@ class Settings(PositionalEncodingSettings):
 
 
 class Sinusoidal(PositionalEncoding):
-    applies_to = Settings.APPLIES_TO
+    applies_to, additive = Settings.APPLIES_TO, True
 
     def __init__(self, d_model: int, base: float, sines_first: bool = False) -> None:
         super().__init__()

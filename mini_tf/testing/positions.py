@@ -127,6 +127,9 @@ def it_depends_on_positions_only(settings: PositionalEncodingSettings) -> None:
     assert token_positions.positions is not None
     assert token_positions.segments is not None
     together, rotated = encoding.embed(x, token_positions), encoding.rotate(heads, token_positions)
+    if encoding.additive:
+        added = encoding.embed(torch.zeros_like(x), token_positions)
+        assert_same(x + added, together, "an additive encoding must add the same vectors to all tokens")
     for t in range(L):
         for row in range(B):
             if token_positions.segments[row, t]:

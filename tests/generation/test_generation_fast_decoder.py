@@ -10,6 +10,8 @@ from test_generation_decoding import STEPS, cached, some_ids, uncached
 from test_models import CONTEXT, model_of, usable
 from toys import causal_mixers, mixer_settings, tiny_mixer
 
+from mini_tf.generation import array_stack
+from mini_tf.generation.array_stack import ArrayStack
 from mini_tf.generation.decoding import CachedModel, DecodingState, pad
 from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.generation.kv_cache import EXTRA_CAPACITY, KVCache
@@ -111,11 +113,16 @@ WITHOUT_POSITIONS = {
         if word == "rotary" or name not in WITHOUT_POSITIONS
     ],
 )
-def test_any_setting_of_the_parts_goes_on_as_the_whole(name: str, positions: str) -> None:
-    """With a window in one of the layers; padded and not; beyond the context."""
+def test_any_setting_of_the_parts_goes_on_as_the_whole(
+    name: str, positions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a window in one of the layers; padded and not; beyond the context; in numpy and in torch."""
     mixers = {} if "attention" in SETTINGS[name] else {"mixers": ("window", "softmax")}
     model = model_of("decoder", positions=positions, n_layers=2, **mixers, **SETTINGS[name])
     assert_goes_on_as_the_whole(model, (5, 5))
+    assert_goes_on_as_the_whole(model, (3, 20, 1))
+    monkeypatch.setattr(array_stack, "MOST_PRODUCTS", 0)
+    assert not ArrayStack.fits(model, 3)
     assert_goes_on_as_the_whole(model, (3, 20, 1))
 
 
@@ -183,6 +190,49 @@ def test_in_single_precision_it_is_the_ordinary_path_to_a_hundred_thousandth(len
         for ids in some_ids(9, 2, seed=4):
             found, expected = (memory.decode(ids).log_softmax(dim=-1) for memory in (lean, ordinary))
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fits"),
+    [
+        ({}, True),
+        ({"norm": "layer", "bias": True, "activation": "gelu"}, True),
+        ({"norm": "rms", "norm_weight": False}, False),
+        ({"mixers": ("sru",)}, False),
+        (SETTINGS["persistent"], False),
+    ],
+)
+def test_small_models_of_softmax_attention_are_decoded_in_numpy(settings: dict[str, Any], fits: bool) -> None:
+    model = model_of("decoder", **{"positions": "none", "n_layers": 1, **settings})
+    assert ArrayStack.fits(model, 2) == fits
+    assert not ArrayStack.fits(model, 2**20)
+    assert not ArrayStack.fits(model.bfloat16(), 2)
+
+
+def test_products_in_blocks_are_those_of_whole_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of up to 24 x 8 numbers in blocks of at most 16, and attention to two keys at a time."""
+    monkeypatch.setattr(array_stack, "BLOCK", 16)
+    settings: dict[str, Any] = {"d_model": 8, "d_k": 6, "d_v": 4, "d_ff": 13, "n_heads": 4, "n_kv_heads": 2}
+    for positions in ("rotary", "alibi"):
+        model = model_of("decoder", ("softmax", "window"), positions, n_layers=2, **settings)
+        assert ArrayStack.fits(model, 3)
+        assert_goes_on_as_the_whole(model, (5,))
+        assert_goes_on_as_the_whole(model, (3, 20, 1))
+
+
+def test_weights_keys_and_values_are_not_copied_to_numpy() -> None:
+    """A change of a weight in place is a change of the next logits."""
+    model = model_of("decoder", positions="learned", n_layers=1)
+    decoding = DecodingState(model, [[1, 2, 3], [4, 5, 6]], CONTEXT)
+    decoding.prefill()
+    cache = decoding._decoder.kv_cache  # type: ignore[union-attr]
+    assert isinstance(cache, KVCache)
+    before = decoding.decode(torch.tensor([1, 1]))
+    assert cache.keys[0, :, :, 3].abs().min() > 0
+    with torch.no_grad():
+        model.stack.blocks[0].feed_forward.part.down.weight.mul_(2)  # type: ignore[attr-defined]
+    decoding._decoder.n = 3  # type: ignore[union-attr]
+    assert (decoding.decode(torch.tensor([1, 1])) - before).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("mixer", causal_mixers())

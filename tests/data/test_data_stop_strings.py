@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mini_tf.generation.stop_strings import StopStringFilter
+from mini_tf.data.tokenization.stream import StopStringFilter
 
 
 def let_through(stops: list[str], pieces: list[str]) -> tuple[list[str], bool]:
