@@ -2,7 +2,8 @@
 
 Sequences of different length are padded on the left. A sequence that outgrows the context is truncated to the last half
 of the context and processed again, and with it all others, since they share one state; with many lengths in a large
-batch, this happens once per sequence. The logits of a sequence never depend on the others.
+batch, this happens once per sequence. The logits of a sequence never depend on the others, but for the rounding of
+matrix products of another number of rows, which decides near ties only.
 """
 
 from collections.abc import Sequence

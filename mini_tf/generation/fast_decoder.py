@@ -3,8 +3,9 @@
 A decoding step of a small model is mostly overhead: modules, positions and caches that grow by copying cost several
 times as much as the matrix products. Here keys and values are written into preallocated tensors, positions are computed
 once for all layers, and the residual sum is part of a matrix product. Embedding, activation, positions and head are the
-model's own; norms and the attention of one query (fast_attention.py) are reimplemented. `FastDecoder.fits` checks
-whether a model is supported. Prefill, and all other models, use the model's `forward`.
+model's own; norms and the attention of one query (fast_attention.py) are reimplemented; small models on a CPU are
+computed in numpy (array_stack.py). `FastDecoder.fits` checks whether a model is supported. Prefill, and all other
+models, use the model's `forward`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
