@@ -53,6 +53,16 @@ RUNS = {
         """,
         ("pretrain text.yaml", "pretrain text.yaml --extend 10"),
     ),
+    "hybrid": Run(
+        """
+        data: {train: tiny.txt, split: 10%}
+        tokenizer: {kind: byte}
+        model: {kind: decoder, d_model: 24, n_layers: 2, n_heads: 2, positions: rotary}
+        objective: {kind: hybrid}
+        optimizer: {lr: 5e-3}
+        """,
+        ("pretrain hybrid.yaml",),
+    ),
     "streamed": Run(
         """
         data: {train: [tiny.txt, other.txt], streaming: true, split: 10%, pack: docs}
