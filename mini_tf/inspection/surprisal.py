@@ -127,7 +127,7 @@ def _tokens(trained: Trained, number: int, text: str, scores: TokenScores, scale
     ids, spans = trained.tokenizer.spans(text)
     of_words = word_positions(text, [first for first, _ in spans])
     words, following = re.findall(r"\S+", text), {}
-    for position, next_position in pairwise([*dict.fromkeys(of_words), len(text)]):
+    for position, next_position in pairwise([*dict.fromkeys(of_words), len(words) + 1]):
         following[position] = " ".join(words[position - 1 : next_position - 1])
     numbers = (
         [None if math.isnan(value) else scale * value for value in values]

@@ -5,6 +5,7 @@ It scores texts in both ways, too: `evaluate --pairs F --score causal`, `word` o
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import groupby
 
 from mini_tf.data.prompts import MASK
@@ -48,11 +49,17 @@ class EitherGenerator:
     """Fills the masks of prompts that have some, and continues the others."""
 
     def __init__(self, bundle: ModelBundle, options: GenerateOptions) -> None:
-        self.options, self._continued = options, DecoderGenerator(bundle, options)
-        of_filling = {name: value for name, value in options.given.items() if name in FILLING_OPTIONS}
-        self._filled: MaskFillGenerator = _Filling(bundle).generator(replace(options, given=of_filling))
-        self._filled.unread = self.unread = self._continued.unread
+        self.bundle, self.options, self._continued = bundle, options, DecoderGenerator(bundle, options)
+        self.unread = self._continued.unread
         self.chunk_size, self.streams = self._continued.chunk_size, self._continued.streams
+
+    @cached_property
+    def _filled(self) -> MaskFillGenerator:
+        """Made for the first mask, since it refuses options that suit a continuation, such as --top-k 0."""
+        of_filling = {name: value for name, value in self.options.given.items() if name in FILLING_OPTIONS}
+        filled = _Filling(self.bundle).generator(replace(self.options, given=of_filling))
+        filled.unread = self.unread
+        return filled
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
         """The outputs of successive prompts of one sort together."""

@@ -229,6 +229,9 @@ def resolve_command(
         out_dir = _run_itself(arguments)
     recipe, overrides = split_arguments(arguments)
     check_arguments(recipe, overrides)
+    for key, value in options.items():
+        if value is not None and not value.strip():  # as of a variable that is not set; as an override: the default
+            raise UsageFault(f"--{key.rpartition('.')[2]}: its value is empty", hint=f"leave it out, or give {key}")
     overrides += [f"{key}={value}" for key, value in options.items() if value is not None]
     return resolve(recipe, overrides, out_dir if name is None else (out_dir or finding.OUTPUTS) / name), out_dir
 

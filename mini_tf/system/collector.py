@@ -8,16 +8,17 @@ import gc
 
 _DEFERRED = (50_000, 20, 1_000)
 """Thresholds: young objects are still looked through, all of them never."""
-_usual = gc.get_threshold()
+_usual: list[tuple[int, int, int]] = []  # the thresholds before, while collection is deferred
 
 
 def defer_collection() -> None:
     """Called before imports, by a process of its own."""
+    _usual.append(gc.get_threshold())
     gc.set_threshold(*_DEFERRED)
 
 
 def resume_collection() -> None:
     """Collect as usual from now on, except what was made before. Without effect if collection was not deferred."""
-    if gc.get_threshold() == _DEFERRED:
+    if _usual:  # what gc.get_threshold returns does not say it: Python 3.14 has 0 as the third one
         gc.freeze()
-        gc.set_threshold(*_usual)
+        gc.set_threshold(*_usual.pop())

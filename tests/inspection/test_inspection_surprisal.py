@@ -156,6 +156,10 @@ def test_a_token_of_a_long_text_has_half_of_the_context(folder: Path, run: str) 
     assert "1 of 1 texts is longer than the context of 48 tokens" in done.stderr
 
 
+def test_a_text_of_one_character_is_its_word(folder: Path) -> None:
+    assert [word["word"] for word in measured(folder / "tail", stdin="a\n")["words"]] == ["a"]
+
+
 def test_white_space_belongs_to_the_word_behind_it() -> None:
     text = " a  bc d \n"
     assert word_positions(text, range(len(text))) == [1, 1, 2, 2, 2, 2, 3, 3, 3, 3]

@@ -237,3 +237,9 @@ def test_a_recipe_that_cannot_be_hybrid_is_refused(overrides: tuple[str, ...], t
 def test_options_of_sampling_are_refused_for_masks(run: Path) -> None:
     done = minitf("generate", run, "the [MASK]", "--temperature", "0.5")
     refused(done, "--temperature: the prompt has a [MASK], which is filled, and not continued", exit_code=2)
+
+
+def test_no_limit_of_tokens_is_for_prompts_without_masks(run: Path) -> None:
+    options = ("--top-k", "0", "--max-new-tokens", "3", "--json")
+    assert json.loads(minitf("generate", run, "the", *options).stdout)["result"]["texts"]
+    refused(minitf("generate", run, "the [MASK]", "--top-k", "0"), "--top-k: must be at least 1, got 0", exit_code=2)

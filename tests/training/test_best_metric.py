@@ -108,6 +108,7 @@ def test_a_bound_that_no_evaluation_measures_is_refused(bound: str, fault: str) 
     refused(minitf(*ways, bound), f"command line: eval.until={bound}: {fault}", exit_code=3)
     message = "eval.until=val.loss<2: is compared at evaluations, but there is only one"
     refused(minitf(*ways, "val.loss<2", "eval.every_steps=null"), message, exit_code=3)
+    refused(minitf(*ways, " "), "--until: its value is empty", exit_code=2)
 
 
 @pytest.mark.usefixtures("measured")
