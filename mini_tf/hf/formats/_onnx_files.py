@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import mini_tf
-from mini_tf.hf.formats._onnx_graphs import Axes, Graph
+from mini_tf.hf.formats._onnx_graphs import BATCH, SOURCE_LENGTH, Axes, Graph
 from mini_tf.recipe.values import one_line
 from mini_tf.system.errors import RunFault
 
@@ -56,8 +56,13 @@ def write_graph(graph: Graph, path: Path, notes: Mapping[str, str]) -> None:
 
 def _converted(graph: Graph, path: Path) -> Any:
     """The graph as a protobuf of ONNX."""
-    dynamic = torch.export.Dim.DYNAMIC
-    shapes = tuple({axis: dynamic for axis in graph.axes[name]} for name in graph.example)
+    # One size of many inputs: else guards say in pairs that they are equal, and torch.onnx cannot read so many.
+    sizes = [size for axes in graph.axes.values() for size in axes.values()]
+    dynamic: dict[str, Any] = {size: torch.export.Dim(size) for size in (BATCH, SOURCE_LENGTH) if sizes.count(size) > 2}
+    shapes = tuple(
+        {axis: dynamic.get(size, torch.export.Dim.DYNAMIC) for axis, size in graph.axes[name].items()}
+        for name in graph.example
+    )
     try:
         with torch.no_grad():
             program = torch.export.export(
