@@ -1,11 +1,11 @@
 """A recipe's examples before tokenization: its files, their split, and the tokenizers trained on them."""
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import tokenizers
 
@@ -18,6 +18,8 @@ from mini_tf.data.formats.text_lines import count_bad_bytes
 from mini_tf.data.split import DataSplit, Examples, Part, limit_training, split_sources
 from mini_tf.data.store import Tokenizers
 from mini_tf.data.streamed_text import Shards, StreamSample
+from mini_tf.data.tokenization.extension import extend
+from mini_tf.data.tokenization.guard import interruptible_call
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Roles
 from mini_tf.parallel.dividing import ALONE, Team
@@ -238,6 +240,8 @@ class RawData:
             for tokenizer, sources in self._needed(settings)
             if tokenizer.path is None
         ]
+        if any(tokenizer.extend is not None for tokenizer, _ in self._needed(settings)):
+            return True
         return any(load("tokenizers", key) is None for key in keys)
 
     def _needed(self, settings: sections.Tokenizer) -> list[tuple[sections.SingleTokenizer, Sequence[bool]]]:
@@ -267,24 +271,45 @@ class RawData:
             tokenizer = Tokenizer.load(settings.path, Roles.of(settings))
             for name in needs:
                 tokenizer = tokenizer.with_special(name)
-            return tokenizer
+            return tokenizer if settings.extend is None else self._extended(tokenizer, settings, sources)
 
         def build(folder: Path) -> dict[str, Any]:
-            # All sources, then all targets: in alternating order a stride of 2 would take the sources only.
-            examples = (
-                (source, example) for source in sources for split, example in self.data_split.read() if split == "train"
-            )
-            texts = (text for source, example in examples for text in self.dataset.texts(example, source))
-            stride = 1 + self.data_split.characters // MAX_TRAINING_CHARACTERS if settings.uses_vocab_size else 1
-            sample = (text for n, text in enumerate(texts) if n % stride == 0)
-            others = self.team.group.several("; the other processes wait")
-            with show_progress(
-                f"training the tokenizer on {self.data_split.characters / stride / 1e6:,.1f} million characters{others}"
-            ):
+            with self._training_texts(sources, settings.uses_vocab_size) as sample:
                 interruptible_call(lambda: Tokenizer.train(settings, sample)).save(folder / "tokenizer.json")
             return {}
 
         return Tokenizer.load(build_or_load("tokenizers", self._tokenizer_key(settings, sources), build).folder)
+
+    @contextmanager
+    def _training_texts(self, sources: Sequence[bool], sampled: bool) -> Iterator[Iterator[str]]:
+        """The texts of the training split that a tokenizer is trained on, or an even sample of them."""
+        # All sources, then all targets: in alternating order a stride of 2 would take the sources only.
+        examples = (
+            (source, example) for source in sources for split, example in self.data_split.read() if split == "train"
+        )
+        texts = (text for source, example in examples for text in self.dataset.texts(example, source))
+        stride = 1 + self.data_split.characters // MAX_TRAINING_CHARACTERS if sampled else 1
+        others = self.team.group.several("; the other processes wait")
+        with show_progress(
+            f"training the tokenizer on {self.data_split.characters / stride / 1e6:,.1f} million characters{others}"
+        ):
+            yield (text for n, text in enumerate(texts) if n % stride == 0)
+
+    def _extended(self, tokenizer: Tokenizer, own: sections.SingleTokenizer, sources: Sequence[bool]) -> Tokenizer:
+        """The tokenizer with the further tokens of tokenizer.extend, from the training split."""
+
+        def build(folder: Path) -> dict[str, Any]:
+            with self._training_texts(sources, sampled=True) as sample:
+                inner = tokenizers.Tokenizer.from_str(tokenizer.to_json())
+                extended = interruptible_call(lambda: extend(inner, own.extend or 0, sample))
+            (folder / "tokenizer.json").write_text(extended.to_str(), encoding="utf-8")
+            return {}
+
+        key = hash_of(["extend", tokenizer.hash, own.extend, self.hash, sources, tokenizers.__version__])
+        extended = Tokenizer.load(build_or_load("tokenizers", key, build).folder, Roles.of(own))
+        size, added = tokenizer.vocabulary.size, extended.vocabulary.size - tokenizer.vocabulary.size
+        extended.notes = [*tokenizer.notes, f"tokenizer.extend: {added:,} tokens were added, from id {size} on"]
+        return extended
 
     def _tokenizer_key(self, settings: sections.SingleTokenizer, sources: Sequence[bool]) -> str:
         """Every setting is part of it, except those that training does not use."""
@@ -293,28 +318,3 @@ class RawData:
         return hash_of(
             [TRAINER_VERSION, self.hash, sources, tokenizers.__version__, cache_identity(settings.trainer), used]
         )
-
-
-Result = TypeVar("Result")
-_POLL_SECONDS = 0.1
-"""Python handles a signal only between two polls of the thread."""
-
-
-def interruptible_call(work: Callable[[], Result]) -> Result:
-    """Run `work` in a daemon thread, and return or raise its result; an interrupt does not wait for the thread."""
-    results: list[Result] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(work())
-        except BaseException as error:  # raised again in the calling thread
-            errors.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(_POLL_SECONDS)
-    if errors:
-        raise errors[0]
-    return results[0]

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.data.tokenization import tokenizer as tokenization
+from mini_tf.data.tokenization.extension import pieces_of_new
+from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.hf.model_folder import is_foreign, open_foreign, weights_hash
 from mini_tf.nn.model import Model
+from mini_tf.nn.weights import with_new_rows
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import finding, manifest
 from mini_tf.system.errors import RecipeFault, RunFault
@@ -109,7 +111,7 @@ def with_own_tokenizer(recipe: Recipe, run_folder: Path | None) -> Recipe:
         return recipe
     own = recipe.tokenizer
     source = own.source and own.source.model_copy(update={"path": str(run_folder / SOURCE_TOKENIZER)})
-    tokenizer = own.model_copy(update={"path": str(run_folder / _TOKENIZER), "source": source})
+    tokenizer = own.model_copy(update={"path": str(run_folder / _TOKENIZER), "source": source, "extend": None})
     return recipe.model_copy(update={"tokenizer": tokenizer})
 
 
@@ -176,6 +178,8 @@ def match_tensors(meta: Model, recipe: Recipe, data: TokenizedData) -> Initializ
         name: _source(name, meta.init_prefixes, available) for name in own if not name.startswith("head.") or head_fits
     }
     loaded = {name: available[source] for name, source in sources.items() if source is not None}
+    if pieces := pieces_of_new(trained.tokenizer, data.tokenizer):
+        loaded |= with_new_rows(loaded, own, trained.tokenizer.vocabulary.size, pieces)
     if not loaded:
         raise RecipeFault(f"model.init_from: {trained.folder.name} has no tensor that this model can load")
     for name, tensor in loaded.items():
@@ -185,9 +189,8 @@ def match_tensors(meta: Model, recipe: Recipe, data: TokenizedData) -> Initializ
                 " here",
                 hint="leave the model's size keys out of the recipe",
             )
-    used = {source for source in sources.values() if source is not None}
     new = tuple(name for name in own if name not in loaded)
-    unused = tuple(name for name in available if name not in used)
+    unused = tuple(name for name in available if name not in sources.values())
     return Initialization(
         LoadedTensors(trained.folder.name, tuple(loaded), new, unused, _warning(recipe, trained)), loaded
     )
@@ -198,7 +201,7 @@ def _load(path: Path, key: str) -> LoadedModel:
     if not is_foreign(path):
         return load_trained(path)
     loaded = open_foreign(path).loaded(path)
-    if tokenization.Tokenizer.load(path).vocabulary.size < loaded.tokenizer.vocabulary.size:
+    if Tokenizer.load(path).vocabulary.size < loaded.tokenizer.vocabulary.size:
         what = f"{key}: the model in {path} has more ids than its tokenizer"
         raise RecipeFault(what, hint=f"`minitf import {path}` adds them; begin with that run")
     return loaded
@@ -225,12 +228,11 @@ def _direction_warning(recipe: Recipe, trained: LoadedModel) -> str:
     own, other = recipe.model, trained.recipe.model
     if own.causal == other.causal:
         return ""
-    layers = "the decoder" if own.SOURCE else "this model"
     direction = " or ".join(one for one in ("causal", "bidirectional") if one in own.DIRECTIONS)
     trained_direction = "causal" if other.causal else "bidirectional"
     return (
         f"the layers of {trained.folder.name} were trained with {trained_direction} attention, but attention in"
-        f" {layers} is {direction}: they need further training"
+        f" {'the decoder' if own.SOURCE else 'this model'} is {direction}: they need further training"
     )
 
 
@@ -260,7 +262,7 @@ def _refuse_incompatible(recipe: Recipe, trained: LoadedModel, data: TokenizedDa
     name = trained.folder.name
     for key in ("tokenizer", "source_tokenizer"):
         tokenizer, trained_tokenizer = getattr(data, key), getattr(trained, key)
-        if tokenizer.hash != trained_tokenizer.hash:
+        if tokenizer.hash != trained_tokenizer.hash and pieces_of_new(trained_tokenizer, tokenizer) is None:
             what = key.replace("_", " ")
             new, old = tokenizer.vocabulary, trained_tokenizer.vocabulary
             added = len(new.special_ids - old.special_ids)

@@ -117,3 +117,17 @@ def on_meta_device(build: Callable[[], Built]) -> Built:
     """The result of `build` with tensors that have shape and dtype but no data; random generators are not advanced."""
     with torch.device("meta"), _SkipInit():
         return build()
+
+
+def with_new_rows(
+    tensors: Mapping[str, Tensor], own: Mapping[str, Tensor], size: int, pieces: Mapping[int, Sequence[int]]
+) -> dict[str, Tensor]:
+    """Those of the tensors that have a row for each of `size` ids, with a row for each further one, the mean of the
+    rows of its `pieces`; where the tensor of this name in `own` has as many rows.
+    """
+    extended: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if tensor.dim() and len(tensor) == size and own[name].shape == (size + len(pieces), *tensor.shape[1:]):
+            rows = [tensor[list(pieces[id])].mean(0) for id in sorted(pieces)]
+            extended[name] = torch.cat([tensor, torch.stack(rows)])
+    return extended

@@ -34,6 +34,8 @@ class SingleTokenizer(Section):
     """Lowercase all text first, in training and afterwards."""
     path: NonEmptyText | None = None
     """Tokenizer to load instead of training one: tokenizer.json, vocab.txt, vocab.json, SentencePiece model or run."""
+    extend: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Tokens to add to a loaded byte-pair tokenizer from the training text; their embeddings begin as their pieces'."""
     separator: NonEmptyText | None = None
     """Special token between documents of a loaded tokenizer; null: its end of text, found by its usual names."""
     begin: NonEmptyText | None = None
@@ -63,7 +65,7 @@ class SingleTokenizer(Section):
     def rules(self) -> Rules:
         if self.path == "last":
             yield "path", "last changes with every run; give a run folder or its name in outputs"
-        for key in ROLES:
+        for key in (*ROLES, "extend"):
             if getattr(self, key) not in (None, ()) and self.path is None:
                 yield Rule(key, "is for a loaded tokenizer; give tokenizer.path, or remove it", ("path",))
         if self.path is None and self.vocab_size < (least := self.trainer.MIN_VOCAB_SIZE)[0]:

@@ -21,7 +21,8 @@ from data_of import dataset_of
 
 from mini_tf.cli.terminal import console, loading, waits
 from mini_tf.cli.terminal.waits import AGAIN, waits_of
-from mini_tf.data.raw import RawData, interruptible_call
+from mini_tf.data.raw import RawData
+from mini_tf.data.tokenization.guard import interruptible_call
 from mini_tf.recipe.data import Data
 from mini_tf.system.progress import ProgressCallback, progress_display, show_progress
 
@@ -218,7 +219,7 @@ def test_work_that_cannot_be_interrupted_is_left_at_once() -> None:
         interruptible_call(lambda: 1 // 0)
     code = """
 import ctypes, sys, time
-from mini_tf.data.raw import interruptible_call
+from mini_tf.data.tokenization.guard import interruptible_call
 sleep = ctypes.CDLL(None).sleep  # C code: Python answers no signal before it returns
 def work():
     print("at it", flush=True)

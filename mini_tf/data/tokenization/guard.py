@@ -65,3 +65,27 @@ def check_token_count(text: str, n_tokens: int) -> None:
     if n_tokens > 64 + limits().tokenizer_tokens * len(text.encode()):
         fault = f"the tokenizer makes {n_tokens} tokens from {len(text)} characters, too many; use another tokenizer"
         raise DataFault(fault)
+
+
+_POLL_SECONDS = 0.1
+"""Python handles a signal only between two polls of the thread."""
+
+
+def interruptible_call(work: Callable[[], Result]) -> Result:
+    """Run `work` in a daemon thread, and return or raise its result; an interrupt does not wait for the thread."""
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:  # raised again in the calling thread
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_POLL_SECONDS)
+    if errors:
+        raise errors[0]
+    return results[0]
