@@ -236,7 +236,7 @@ def test_set_changes_an_option_as_the_command_line_would(decoder: Path) -> None:
         "/set temperature 2",
         "Once",
         "/set --max_new_tokens=3",
-        "/set stop e",
+        "/set stop 'e'",
         "Once",
         "/set greedy on",
         "/set temperature default",

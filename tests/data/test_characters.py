@@ -254,6 +254,13 @@ def test_examples_longer_than_the_context_are_cut_between_characters(context: in
     assert min(n, context - 1) - 4 < len(end) <= context - 1
 
 
+def test_of_a_character_that_is_longer_than_its_room_a_part_is_kept() -> None:
+    labels = Labels(LABELS.names, LABELS.counts, n_texts=2)
+    for context, n_first, n_second in ((7, 2, 2), (8, 3, 2), (6, 2, 1)):
+        pair = parts_of(rows_of("classes", [Example(["漢字", "字漢"], ["A"], "f:1")], context, labels))
+        assert pair == ["漢".encode()[:n_first], "字".encode()[:n_second]]
+
+
 @pytest.mark.parametrize("context", [6, 9, 14])
 def test_a_word_longer_than_the_context_is_split_between_characters(context: int) -> None:
     """Every word has its tag at its first byte; a row without one is left out."""
