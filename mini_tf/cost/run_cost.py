@@ -4,6 +4,7 @@ Measured on the start-up and a few training steps, and extrapolated; the weights
 """
 
 import time
+from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -157,13 +158,14 @@ def run_time(
 
 
 def _steps_within(due: EvaluationSchedule, seconds: float, step: float, overhead: Overhead) -> int:
-    """Steps within a time limit, less the evaluations, samples and checkpoints before the last ones."""
-    steps = max(1, int(seconds / step))
-    for _ in range(20):  # fixed-point iteration: the overhead depends on the number of steps
+    """The most steps within a time limit, with the evaluations, samples and checkpoints before the last ones."""
+
+    def is_over(steps: int) -> bool:
         evaluations, saves = count_evaluations_and_saves(due, steps, seconds)
         between = (evaluations - 1) * (overhead.evaluation + overhead.sample) + (saves - 1) * overhead.save
-        steps = max(1, int(seconds / (step + between / steps)))
-    return steps
+        return steps * step + between > seconds
+
+    return max(1, bisect_left(range(1, int(seconds / step) + 1), True, key=is_over))
 
 
 def stream_memory(recipe: Recipe, source: str | None) -> StreamMemory | None:

@@ -17,7 +17,7 @@ from toys import causal_mixers
 
 from mini_tf.cli.inspect.crash import _origin
 from mini_tf.jobs.parts import Parts, training_of
-from mini_tf.jobs.replay import replay_step
+from mini_tf.jobs.replay import _max_abs, replay_step
 from mini_tf.recipe.kinds import listing
 from mini_tf.run.tensors import Serialized, read
 from mini_tf.training.loop import Progress
@@ -154,6 +154,13 @@ def test_the_first_gradient_that_is_not_finite_is_named() -> None:
     assert (f"model.{gradient.parameter}", gradient.micro) == (name, 1)
     assert gradient.share == pytest.approx(1 / parameters[name].shape[0])
     assert findings.outcome.what == f"the gradient norm is nan (in {name.removeprefix('model.')}), but must be finite"
+
+
+@pytest.mark.parametrize(
+    ("values", "largest"), [([2.0, -3.0], 3.0), ([torch.nan, -3.0, torch.inf], 3.0), ([torch.nan], 0.0), ([], 0.0)]
+)
+def test_the_range_of_a_layer_is_that_of_its_finite_numbers(values: list[float], largest: float) -> None:
+    assert _max_abs(torch.tensor(values)) == largest
 
 
 def test_weights_that_are_not_finite_already_are_named() -> None:

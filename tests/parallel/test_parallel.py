@@ -346,6 +346,13 @@ def test_each_process_works_on_its_items_and_all_have_the_results_in_order_up_to
     assert sum(len(own) for own, _, _ in done) < 12
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "even", "largest"), [(12, True, 4), (10, True, 2), (10, False, 3), (2, True, 0)]
+)
+def test_a_micro_batch_is_small_enough_that_each_process_has_one(batch_size: int, even: bool, largest: int) -> None:
+    assert in_threads(3, lambda group: group.largest_micro_batch(batch_size, even)) == [largest] * 3
+
+
 def test_a_single_process_yields_each_result_before_it_works_on() -> None:
     begun = list[int]()
 

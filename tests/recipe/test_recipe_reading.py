@@ -40,7 +40,8 @@ def faults(recipe: str, *overrides: str) -> tuple[str, ...]:
 def test_the_command_line_stands_above_the_recipe_above_what_it_extends_above_defaults() -> None:
     write("low.yaml", SMALL + "optimizer: {lr: 1e-1, clip: 2}\nlog: {every_steps: 3}\n")
     write("top.yaml", "extends: low.yaml\noptimizer: {lr: 1e-2}\nlog: {samples: 5}\n")
-    made = read("top.yaml", ["optimizer.lr=1e-3"])
+    mixers = "[window, {kind: softmax, qk_norm: true}]"
+    made = read("top.yaml", ["optimizer.lr=1e-3", f"model.attention={mixers}"])
     recipe, sources = made.recipe, made.sources
     assert (recipe.optimizer.lr, recipe.optimizer.clip, recipe.optimizer.eps) == (1e-3, 2, 1e-8)
     assert (recipe.log.every_steps, recipe.log.samples) == (3, 5)
@@ -49,6 +50,7 @@ def test_the_command_line_stands_above_the_recipe_above_what_it_extends_above_de
     assert [sources[key] for key in keys] == positions
     assert made.why("optimizer.lr") == [("command line", "1e-3"), ("top.yaml:2", "1e-2"), ("low.yaml:3", "1e-1")]
     assert made.why("optimizer.eps") == [("default", "1e-08")]
+    assert made.why("model.attention") == [("command line", mixers)]
     assert (made.name, made.shipped, made.text) == ("top", False, Path("top.yaml").read_text())
 
 
