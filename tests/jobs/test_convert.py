@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,11 @@ def convert(run: Path, folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def test_weights_and_shared_settings_are_kept_and_the_run_is_usable(run: Path, tmp_path: Path) -> None:
+    began = time.perf_counter()
     envelope = convert(run, tmp_path / "window", "model.attention.kind=window", "model.attention.window=20")
     metrics = envelope["metrics"]
+    assert min(metrics["before.seconds"], metrics["seconds"]) > 0
+    assert metrics["before.seconds"] + metrics["seconds"] < time.perf_counter() - began
     original, converted = load_trained(run), load_trained(tmp_path / "window")
     attention = converted.recipe.model.attention[0]  # type: ignore[attr-defined]
     assert (attention.kind, attention.window, attention.qk_norm, attention.scale) == ("window", 20, True, 0.3)
