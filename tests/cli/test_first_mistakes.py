@@ -246,7 +246,9 @@ def test_a_vocabulary_that_the_text_does_not_bear_and_a_context_that_it_does_not
     assert done.exit_code == 0, done.stderr
     assert "(tokenizer.vocab_size is 50,000, but the data yield no more) is large for" in done.stderr
     Path("short.txt").write_text(TEXT[:600])
-    done = minitf("pretrain", TINY, "short.txt", *QUIET, "train.context=2000", "train.steps=1", "-d", "short")
+    small = ("tokenizer={kind: bpe, vocab_size: 301}", "train.context=2000", "train.steps=1")
+    done = minitf("pretrain", TINY, "short.txt", *QUIET, *small, "-d", "short")
+    assert "a vocabulary of 301 is large for" in done.stderr
     assert "train.context 2000 is longer than the training data of" in done.stderr
     fits = int(done.stderr.partition("train.context=")[2].partition(" ")[0])
     again = minitf("pretrain", TINY, "short.txt", *QUIET, f"train.context={fits}", "train.steps=1", "-d", "fitting")

@@ -286,7 +286,7 @@ def test_where_the_clock_decides_what_is_done_on_the_way_takes_from_its_time(cha
     assert counts["training"] * 0.01 == pytest.approx(seconds["training"])
 
 
-def test_as_many_steps_fit_into_a_time_as_are_left_beside_what_is_done_on_the_way() -> None:
+def test_a_time_has_the_steps_that_fit_beside_what_is_done_on_the_way() -> None:
     """In 100 s, 19 times 50 steps of 0.5 s with chores of 4.75 s behind them, and 25 steps."""
     dear = replace(CHORES, save=4.0)
     counts, _ = run_time(due("eval.every_steps=50"), Horizon(seconds=100.005), 0.01, dear)

@@ -115,7 +115,7 @@ def test_sentences_have_the_same_cells_in_every_format_of_lists(
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_the_only_column_is_the_text_whatever_its_name_and_one_of_several_is_not(kind: str, tmp_path: Path) -> None:
+def test_the_only_column_is_the_text_whatever_its_name(kind: str, tmp_path: Path) -> None:
     alone = [{"verse": "a b"}, {"verse": "c"}]
     assert cells_of(table(tmp_path, kind, alone), Columns()) == [["a b"], ["c"]]
     several = table(tmp_path, kind, [row | {"number": 1} for row in alone])

@@ -84,6 +84,12 @@ def test_documents_are_numbered_from_their_opening_separator() -> None:
     assert rows.segments.tolist() == [[1, 1, 1, 1, 2, 2], [1, 1, 2, 2, 2, 2]]
 
 
+@pytest.mark.parametrize(("lengths", "separated"), [([40], True), ([40], False), ([20, 20], False)])
+def test_a_single_document_or_stream_has_no_numbers(lengths: list[int], separated: bool) -> None:
+    packing = windows(store(lengths, separated), 8, 1, pack="concat")
+    assert packing.documents(np.arange(packing.n_rows), 0).tolist() == []
+
+
 def test_one_document_a_row_is_padded_to_the_longest_and_cut_at_the_context() -> None:
     packing = windows(store([1, 6]), 4, 1, "none")
     assert packing.n_rows == 3

@@ -1,6 +1,8 @@
 """Rules of several processes, as threads of this one; and that threads keep the contract that processes keep."""
 
 import math
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,8 +121,12 @@ def test_threads_keep_the_contract_of_a_group(size: int) -> None:
     assert in_threads(size, use_all) == [expected(rank, size) for rank in range(size)]
 
 
-def test_processes_keep_the_contract_of_a_group(tmp_path: Path) -> None:
-    assert in_processes(4, use_all, tmp_path) == [expected(rank, 4) for rank in range(4)]
+def test_processes_keep_the_contract_of_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of one machine speak to each other over its loopback device alone."""
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    device = "lo" if sys.platform == "linux" else "lo0"
+    found = in_processes(4, lambda group: [use_all(group), os.environ.get("GLOO_SOCKET_IFNAME")], tmp_path)
+    assert found == [[expected(rank, 4), device] for rank in range(4)]
 
 
 def test_a_single_process_is_a_group() -> None:

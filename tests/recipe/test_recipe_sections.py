@@ -87,6 +87,12 @@ def test_defaults_make_a_whole_recipe_of_a_model_and_a_horizon() -> None:
             "micro_batch_size",
             "4 does not divide batch_size 6; use 3",
         ),
+        (
+            Train,
+            {"steps": 5, "seed": 2**63 - 2, "seeds": 3},
+            "seeds",
+            "the last of 3 seeds from 92233720",
+        ),
         (Train, {}, "", "must set the length of the run: one of steps, tokens, epochs, time, such as steps: 2000"),
         (
             Train,

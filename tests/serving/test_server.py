@@ -246,7 +246,7 @@ def test_a_refusal_has_the_form_of_openais_errors(
         ({"host": "127.0.0.1.evil.example"}, "{}", 403),
         ({"origin": "http://evil.example"}, "{}", 403),
         ({"origin": "null"}, "{}", 403),
-        ({"content-type": "text/plain"}, "{}", 415),
+        *(({"content-type": word}, "{}", 415) for word in ("text/plain", "application/csv", "")),
         ({}, '{"prompt": NaN}', 400),
         ({}, "[1]", 400),
         ({}, "{" + " " * (1 << 20), 413),

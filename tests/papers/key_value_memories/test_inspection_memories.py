@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from mini_tf.inspection._memory_layers import MemoryIndex, memory_layers, parse_
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS, FeedForward
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
+from mini_tf.papers.key_value_memories import layer_report
 from mini_tf.papers.key_value_memories.inspection.memory import Settings, _table
 from mini_tf.papers.key_value_memories.layer_report import (
     NO_VOTE,
@@ -244,7 +246,11 @@ def test_a_corpus_that_is_repeated_has_the_same_triggers_and_keeps_no_more_rows(
         assert np.array_equal(again.top[layer].tokens, once.top[layer].tokens)
 
 
-def test_a_trigger_without_a_token_is_the_shorter_prefix_alone(runs: Path, tmp_path: Path) -> None:
+def test_a_trigger_without_a_token_is_the_shorter_prefix_alone(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list[float]()
+    monkeypatch.setattr(layer_report, "show_progress", lambda text: nullcontext(told.append))
     model = opened(runs / "decoder")
     one, found, separator = (
         model.model.stacks()[0],
@@ -253,6 +259,7 @@ def test_a_trigger_without_a_token_is_the_shorter_prefix_alone(runs: Path, tmp_p
     )
     layers = memory_layers(one.stack, "run")
     shortened, [report, _] = shorten_triggers(model, one, layers, found), report_layers(model, one, layers, found)
+    assert 0 < min(told) <= max(told) == told[-1] == 1.0
     alone, compared = cache(partial(coefficients_of, model.model)), list[tuple[float, ...]]()
     for layer in layers:
         for index, trigger in enumerate(found.first(layer)):
@@ -587,6 +594,10 @@ def test_an_excerpt_is_the_end_of_a_prefix_with_its_special_tokens(runs: Path) -
     assert excerpt(tokenizer, [separator], None) == ("", "</s>", None, 1)
     long = excerpt(tokenizer, [*map(int, tokenizer.encode("x" * 60 + "y"))], None)
     assert (long.before, long.shown()) == ("x" * 24, f"…{'x' * 24}[y]")
+    first, *_, last = sorted(tokenizer.vocabulary.special_ids)
+    vocabulary = replace(tokenizer.vocabulary, separator=last)
+    other: Any = SimpleNamespace(vocabulary=vocabulary, decode=tokenizer.decode, pieces=tokenizer.pieces)
+    assert [excerpt(other, [id, ids[1]], None).length for id in (first, last)] == [2, 1]
 
 
 def test_memories_are_chosen_by_lists_and_ranges() -> None:
