@@ -224,9 +224,9 @@ class RawData:
                 split: [of_source.examples(self.team, advance) for of_source in self.sources.get(split, [files])]
                 for split, files in self.files.items()
             }
-            labels = [source.label for source in sources_of(self.data.train)]
+            labels, folds = [source.label for source in sources_of(self.data.train)], self.data.split.folds is not None
             split_of = partial(self.dataset.split, split=self.data.split)
-            data_split = split_sources(split_of, examples["train"], examples.get("val"), labels)
+            data_split = split_sources(split_of, examples["train"], examples.get("val"), labels, folds)
             with alone():
                 if (limit := self.data.max_train_samples) is not None:
                     data_split = limit_training(data_split, self.dataset.hasher(content=False), limit)

@@ -231,13 +231,15 @@ def split_sources(
     train: Sequence[Examples],
     val: Sequence[Examples] | None,
     names: Sequence[str],
+    in_folds: bool = False,
 ) -> DataSplit:
     """The split of the sources of a mixture, with the number of each; without `val` each is split by itself.
 
-    split_of: of the examples of one source. names: of the sources, if there are several.
+    split_of: of the examples of one source. names: of the sources, if there are several. in_folds: all are split as
+    one, since the folds of each would separate a document that stands in two sources from itself.
     """
-    if val is not None:
-        return split_of(_numbered(train), _numbered(val))
+    if val is not None or in_folds:
+        return split_of(_numbered(train), None if val is None else _numbered(val))
     splits = [split_of(of_source, None) for of_source in train]
     if len(splits) == 1:
         return splits[0]

@@ -180,6 +180,14 @@ def test_checkpoints_at_words_are_kept_and_exported(folder: Path, run: Path, tmp
     assert done.exit_code == 0, done.stderr
 
 
+def test_no_fold_separates_a_document_of_two_sources_from_itself(folder: Path, tmp_path: Path) -> None:
+    documents = (folder / "a.txt").read_text().split("\n\n")
+    (tmp_path / "half.txt").write_text("\n\n".join(documents[:30]))
+    train = f"data.train=[{{path: {folder}/a.txt}}, {tmp_path}/half.txt]"
+    done = minitf("data", "stats", "tests/data/tiny.yaml", train, "data.val=null", "data.split={fold: 1, folds: 3}")
+    assert "documents in both splits: 0" in done.stdout
+
+
 def test_stats_say_how_often_each_source_is_read(folder: Path) -> None:
     done = minitf("data", "stats", DATA / "tiny.yaml", *overrides(folder), "--json")
     sources = json.loads(done.stdout)["result"]["sources"]
