@@ -18,7 +18,9 @@ from mini_tf.parallel import dividing
 from mini_tf.parallel.dividing import DividedOutputs, Team, divided
 from mini_tf.parallel.group import ProcessGroup, refuse_different
 from mini_tf.parallel.reduction import REDUCTIONS, Reduction
+from mini_tf.parallel.sharding import Sharding
 from mini_tf.parallel.torch_group import MESSAGE
+from mini_tf.recipe.sections import Runtime
 from mini_tf.system.errors import DataFault, MinitfError, ProcessLost, RunFault
 from mini_tf.system.processes import ProcessRank
 
@@ -357,6 +359,18 @@ def test_each_process_works_on_its_items_and_all_have_the_results_in_order_up_to
 )
 def test_a_micro_batch_is_small_enough_that_each_process_has_one(batch_size: int, even: bool, largest: int) -> None:
     assert in_threads(3, lambda group: group.largest_micro_batch(batch_size, even)) == [largest] * 3
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_what_of_several_processes_decides_a_result_is_told(size: int) -> None:
+    """The tree of sums is the same for any number; otherwise the number counts, and of several the way, too."""
+
+    def told(**runtime: str) -> list[Any]:
+        return in_threads(size, lambda group: Sharding(group).numerics(Runtime.model_validate(runtime)))
+
+    way = {"reduce": "sum", "shard": "full"} if size > 1 else {}
+    assert told(reduce="sum", shard="full") == [{"processes": size} | way] * size
+    assert told(reduce="tree") == [{}] * size
 
 
 def test_a_single_process_yields_each_result_before_it_works_on() -> None:
