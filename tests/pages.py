@@ -62,7 +62,7 @@ def pictures(page: str) -> list[str]:
 
 def _log(run: str) -> str:
     """What a run printed on stderr, without times and the lines about this machine."""
-    return f"sed 's/^[^ ]* //' outputs/{run}/log.txt | grep -v -e ^device -e ^tuning"
+    return f"sed 's/^[^ ]* //' outputs/{run}/log.txt | grep -v -e ^device -e ^tuning -e ^measuring"
 
 
 PATH_QUERY = "Return the name of the file, or the name of the path."

@@ -120,7 +120,7 @@ def _npy(vectors: "np.ndarray") -> bytes:
     import numpy as np
 
     content = io.BytesIO()
-    np.save(content, vectors, allow_pickle=False)
+    np.save(content, vectors)
     return content.getvalue()
 
 

@@ -29,8 +29,7 @@ AUTO = "auto"
 TO = typer.Option(
     "--to",
     metavar="FORMAT",
-    help="auto, llama, bert, ..., onnx, gguf, safetensors, or peft (a LoRA adapter); auto: the first family of Hugging"
-    " Face models that has the model.",
+    help="auto: the first Hugging Face family that has the model; llama, bert, ..., onnx, gguf, safetensors, peft.",
 )
 LICENSE = typer.Option("--license", metavar="NAME", help="Licence of the model, for its model card.")
 TOKENIZER = typer.Option(

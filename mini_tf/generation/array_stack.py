@@ -46,6 +46,8 @@ class ArrayStack:
         weight, blocks = model.embedding.tokens.weight, model.stack.blocks
         if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.float64):
             return False
+        if any(hasattr(block, "reshard") for block in blocks):  # torch cannot free weights that an array shares
+            return False
         largest = max(sum(part.numel() for part in block.parameters()) for block in blocks)
         small = largest <= LARGEST_LAYER and rows * largest <= MOST_PRODUCTS
         return small and _array_norm(model.stack.norm) is not None and all(map(_is_supported, blocks))

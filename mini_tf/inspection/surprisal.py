@@ -39,7 +39,7 @@ class Settings(ModelViewSettings):
     ALIASES = ("surprisals", "perplexity", "log-probabilities", "reading-times", "likelihood")
     EXAMPLES = (
         "minitf inspect surprisal last texts.txt -o surprisal.csv",
-        'echo "The file is closed." | minitf inspect surprisal last --words',
+        "minitf inspect surprisal last texts.txt --words",
     )
     FILES = (".csv", ".json", ".html")
     METRICS = ("surprisal", "entropy")

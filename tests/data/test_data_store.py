@@ -431,7 +431,7 @@ def test_no_tokenizer_gets_the_cached_one_of_other_settings(
     ]
     Tokenizer.train(sections.Tokenizer(vocab_size=300), text).save(tmp_path / "tokenizer.json")
     names = [{}, {"separator": "<pad>"}, {"begin": "<pad>"}, {"separator": "<unk>", "begin": "<pad>"}]
-    names += [{"pad": "<unk>"}, {"forced_bos": 2}, {"ends": (2, 5)}]
+    names += [{"extend": 4}, {"pad": "<unk>"}, {"forced_bos": 2}, {"ends": (2, 5)}]
     settings += [{"path": str(tmp_path / "tokenizer.json"), **roles} for roles in names]
     assert {name for one in settings for name in one} == sections.SingleTokenizer.model_fields.keys()
     data = Data(train=write(*text))

@@ -353,7 +353,7 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param(("--temperature", "-1"), 2, "--temperature: must be at least 0, got -1.0", id="N7-below-zero"),
         pytest.param(("--temperature", "inf"), 2, "--temperature: must be a finite number, got inf", id="N7-inf"),
         pytest.param(("--temperature", "nan"), 2, "--temperature: must be a finite number, got nan", id="N7-nan"),
-        pytest.param(("--top-k", "0"), 2, "--top-k: must be at least 1, got 0", id="N7-no-top-k"),
+        pytest.param(("--top-k", "-1"), 2, "--top-k: must be at least 0, got -1", id="N7-no-top-k"),
     ],
 )
 def test_sampling_that_makes_no_sense_is_refused(

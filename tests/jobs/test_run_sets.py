@@ -399,7 +399,7 @@ def _raise(error: Exception) -> None:
         (("objective.kind=classify",), "baseline.majority.acuracy", "did you mean baseline.majority.accuracy?"),
         (("objective.kind=classify",), "baseline.accuracy.mean", "not a metric of training"),
         (("objective.kind=classify", "data.split={folds: 3}"), "baseline.accuracy.mean", ""),
-        ((), "val.f1_macro", "it belongs to classify and tag, and the objective is next_token"),
+        ((), "val.f1_macro", "it belongs to classify and multi_label and tag, and the objective is next_token"),
         ((), "val.rougeL", "it belongs to instruct and seq2seq, and the objective is next_token"),
         ((*TURNS, "eval.translations=0"), "val.rougeL", "eval.translations is 0: no text is generated"),
         (TURNS, "val.rougeL", ""),

@@ -29,7 +29,7 @@ HALF = frozenset({torch.bfloat16, torch.float16})
 @pytest.fixture
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU does as a GPU does, in chunks of 13 targets."""
-    monkeypatch.setattr(fused, "_chunks_on", lambda device, *sizes: target_chunks(*sizes))
+    monkeypatch.setattr(fused, "chunks_on", lambda device, *sizes: target_chunks(*sizes))
     monkeypatch.setattr(fused, "PRODUCTS", {"cpu": HALF})
     monkeypatch.setattr(fused, "COMPILED", frozenset({"cpu"}))
     monkeypatch.setattr(fused, "LARGE_CHUNK", 13 * V)
@@ -156,7 +156,7 @@ def test_a_graph_serves_any_number_of_targets_of_as_many_chunks() -> None:
 
 def test_no_tensor_has_the_logits_of_a_batch_of_gpt2_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """16 x 1,024 targets of a vocabulary of 50,304, without data, in training and in evaluation."""
-    monkeypatch.setattr(fused, "_chunks_on", lambda device, *sizes: target_chunks(*sizes))
+    monkeypatch.setattr(fused, "chunks_on", lambda device, *sizes: target_chunks(*sizes))
     settings = settings_of("models", "decoder")(d_model=768, n_layers=1, n_heads=12, bias=True)
     with FakeTensorMode():
         task = TokenLoss(settings.build(50304, 1024), "loss")  # type: ignore[attr-defined]

@@ -97,7 +97,7 @@ def test_each_weight_is_cast_once_in_a_step_of_bf16(
     """In the forward and the backward pass together; a tied embedding is looked up in fp32."""
     if gpu:
         monkeypatch.setattr(kernels, "SPLIT_PRODUCTS", frozenset({"cpu"}))
-        monkeypatch.setattr(cross_entropy, "_chunks_on", lambda device, *sizes: cross_entropy.target_chunks(*sizes))
+        monkeypatch.setattr(cross_entropy, "chunks_on", lambda device, *sizes: cross_entropy.target_chunks(*sizes))
         monkeypatch.setattr(cross_entropy, "LARGE_CHUNK", 100)  # so that there are several chunks
     task, batch = a_task(positions, kind=kind, bias=True, norm="layer")
     with Calls() as calls:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -378,8 +379,12 @@ class Ids:
         return self
 
 
+@dataclass
 class Rows:
     """Rows without a text."""
+
+    n: int = 0
+    progress: Any = None
 
     def take(self, rows: object, epoch: int, keys: Tensor) -> "Rows":
         self.n = len(keys)

@@ -26,7 +26,7 @@ COMMANDS: dict[str, dict[str, str]] = {
             '`minitf inspect-attention RUN "a text" -o heads.png`': (
                 "attention visualize bertviz head-view model-view neuron-view heatmap view explain attn"
             ),
-            "`minitf embed RUN -i texts.txt -o vectors.npy`": "embedding embeddings vectors encode retrieve search",
+            "`minitf embed RUN -i texts.txt -o vectors.npy`": "embedding embeddings vectors retrieve search",
             "`minitf inspect word RUN WORD -i sentences.txt`": "similarity",
             '`minitf tokenizer encode RUN "a text"`': "tokenize tokenise tokens",
             "`minitf cost RECIPE` measures time, memory and FLOPs": "bench benchmark profile estimate flops speed",
