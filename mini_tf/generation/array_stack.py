@@ -28,9 +28,9 @@ from mini_tf.nn.token_positions import TokenPositions
 
 Array = NDArray[Any]
 Function = Callable[[Array], Array]
-LARGEST_LAYER, MOST_PRODUCTS = 2**20, 2**22
-"""Weights of a layer, and multiplications by them in a step, up to which numpy on one thread is faster than torch: at
-128 wide, up to 21 rows; at 256, up to 5. Beyond, the arithmetic outweighs the rest, and torch shares it among threads.
+LARGEST_LAYER, MOST_PRODUCTS = 2**20, 3 * 2**19
+"""Weights of a layer, and multiplications by them in a step, up to which numpy on one thread is as fast as torch on
+two, or faster: at 128 wide, up to 8 rows; at 256, up to 2. Beyond, torch shares the arithmetic among threads.
 """
 BLOCK = 2**13
 """Largest matrix that is multiplied at once: of more than 9,216 numbers OpenBLAS wakes threads, for longer than the
@@ -50,12 +50,13 @@ class ArrayStack:
             return False
         largest = max(sum(part.numel() for part in block.parameters()) for block in blocks)
         small = largest <= LARGEST_LAYER and rows * largest <= MOST_PRODUCTS
-        return small and _array_norm(model.stack.norm) is not None and all(map(_is_supported, blocks))
+        return small and _is_known(model.stack.norm) and all(map(_is_supported, blocks))
 
     def __init__(self, model: OneStack) -> None:
         stack, self._model = model.stack, model
-        self._layers = [_Layer(block) for block in stack.blocks] * stack.n_passes
-        self._norm = _norm(stack.norm)
+        like = model.embedding.tokens.weight[0]
+        self._layers = [_Layer(block, like) for block in stack.blocks] * stack.n_passes
+        self._norm = _norm(stack.norm, like)
         self.has_kv_cache = [True] * len(self._layers)
         self._table, self._positions = _array(model.embedding.tokens.weight), model.embedding.position
         self._vectors = self._table[:0]  # of the positions
@@ -125,11 +126,11 @@ class _Token(NamedTuple):
 class _Layer:
     """A block: (D, B) -> (D, B)."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, like: Tensor) -> None:
         own, feed_forward, self._parallel = block.own, block.feed_forward, block.parallel
         assert own is not None
-        self._mix, self._own = _Attention(own.part.fast_decoding()), _Residual(own)  # type: ignore[operator]
-        self._feed_forward = None if feed_forward is None else _Residual(feed_forward)
+        self._mix, self._own = _Attention(own.part.fast_decoding()), _Residual(own, like)  # type: ignore[operator]
+        self._feed_forward = None if feed_forward is None else _Residual(feed_forward, like)
         if feed_forward is not None:
             assert isinstance(feed_forward.part, FeedForward)
             self._up, self._down = _linear(feed_forward.part.up), _linear(feed_forward.part.down)
@@ -146,8 +147,8 @@ class _Layer:
 class _Residual:
     """The norm and the residual sum of a residual step, without dropout."""
 
-    def __init__(self, step: ResidualStep) -> None:
-        self._norm, self._post, self._residual = _norm(step.norm), step.post, step.residual
+    def __init__(self, step: ResidualStep, like: Tensor) -> None:
+        self._norm, self._post, self._residual = _norm(step.norm, like), step.post, step.residual
 
     def input(self, x: Array) -> Array:
         return x if self._post else self._norm(x)
@@ -212,7 +213,7 @@ def _is_supported(block: Block) -> bool:
     assert block.own is not None
     mixer: object = block.own.part.fast_decoding()  # type: ignore[operator]
     softmax = isinstance(mixer, SoftmaxAttention) and mixer.persistent is None
-    return softmax and all(_array_norm(step.norm) is not None for step in steps)
+    return softmax and all(_is_known(step.norm) for step in steps)
 
 
 def _activate(kind: str, x: Array) -> Array:
@@ -257,19 +258,16 @@ def _array(tensor: Tensor) -> Array:
     return tensor.detach().numpy()
 
 
-def _norm(norm: nn.Module) -> Function:
-    function = _array_norm(norm)
-    assert function is not None
-    return function
+def _is_known(norm: nn.Module) -> bool:
+    return type(norm) is nn.Identity or isinstance(norm, RMSNorm | nn.LayerNorm)
 
 
-def _array_norm(norm: nn.Module) -> Function | None:
-    """A norm of columns (D, B); None if it is unknown."""
+def _norm(norm: nn.Module, like: Tensor) -> Function:
+    """A norm of columns (D, B). like: (D,), whose size and type the weight has where none is learned."""
     if type(norm) is nn.Identity:
         return lambda x: x
-    if not isinstance(norm, RMSNorm | nn.LayerNorm) or norm.weight is None:
-        return None
-    weight = _array(norm.weight)[:, None]
+    assert isinstance(norm, RMSNorm | nn.LayerNorm)
+    weight = _array(torch.ones_like(like) if norm.weight is None else norm.weight)[:, None]
     mean = np.full((1, len(weight)), 1 / len(weight), weight.dtype)
     scaled = _rms_norm(weight, norm.eps, lambda x: mean.dot(x))
     if isinstance(norm, RMSNorm):

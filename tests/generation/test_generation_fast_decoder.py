@@ -197,7 +197,7 @@ def test_in_single_precision_it_is_the_ordinary_path_to_a_hundred_thousandth(len
     [
         ({}, True),
         ({"norm": "layer", "bias": True, "activation": "gelu"}, True),
-        ({"norm": "rms", "norm_weight": False}, False),
+        ({"norm": "rms", "norm_weight": False}, True),
         ({"mixers": ("sru",)}, False),
         (SETTINGS["persistent"], False),
     ],
