@@ -173,6 +173,8 @@ def fact(path: Path, folder: Path) -> dict[str, Any]:
     if path.suffix == ".safetensors":
         header, data = halves(content)
         return {"sha256": _sha256(content[:8], normalised(header.decode()).encode(), data), "tensors": tensors(content)}
+    if path.suffix == ".npy":
+        return {"sha256": _sha256(content)}
     text = without_paths(content.decode(), folder)
     return {"sha256": _sha256(text.encode()), "text": text}
 
