@@ -16,6 +16,8 @@ ACTIVATIONS = {
     "relu2": "relu2",
 }
 """Their words for activations without a gate, and ours."""
+GELUS = ("gelu_new", "gelu_pytorch_tanh", "gelu")
+"""Those that llama.cpp computes as GELU, each by tanh."""
 WORDS = ACTIVATIONS | {"swish": "silu", "silu": "silu"}
 """Those of encoder-decoders."""
 RAW = {"calibrate": False, "logit_adjustment": None, "wide": None}

@@ -6,7 +6,8 @@ Source: Devlin et al. 2018, arXiv:1810.04805, and transformers' BertForMaskedLM.
 from typing import Any
 
 from mini_tf.hf.families import Head, Layout, Names
-from mini_tf.hf.families._architectures import IDS, POOLER, UNUSED_HEAD, EncoderFamily, encoder_heads
+from mini_tf.hf.families._architectures import GELUS, IDS, POOLER, UNUSED_HEAD, EncoderFamily, encoder_heads
+from mini_tf.hf.gguf_architecture import GgufArchitecture
 from mini_tf.hf.layouts import Twice
 
 
@@ -20,6 +21,7 @@ class Settings(EncoderFamily):
         "cls.predictions.decoder",
     )
     CLASSES = (".pooler.dense", "classifier")
+    GGUF = (GgufArchitecture("bert", None, GELUS, causal=False, classes=("pooler.dense", "classifier")),)
     TIED = {
         "cls.predictions.decoder.weight": ".embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",

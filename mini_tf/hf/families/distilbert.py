@@ -3,7 +3,8 @@
 Source: Sanh et al. 2019, arXiv:1910.01108, and transformers' DistilBertForMaskedLM.
 """
 
-from mini_tf.hf.families._architectures import UNUSED_HEAD, EncoderFamily, encoder_heads, encoder_keys
+from mini_tf.hf.families._architectures import GELUS, UNUSED_HEAD, EncoderFamily, encoder_heads, encoder_keys
+from mini_tf.hf.gguf_architecture import GgufArchitecture
 
 
 class Settings(EncoderFamily):
@@ -23,6 +24,7 @@ class Settings(EncoderFamily):
     LAYERS = ".transformer.layer"
     PREDICTIONS = ("vocab_transform", "vocab_layer_norm", "vocab_projector")
     CLASSES = ("pre_classifier", "classifier")
+    GGUF = (GgufArchitecture("bert", None, GELUS, causal=False),)
     TIED = {"vocab_projector.weight": ".embeddings.word_embeddings.weight"}
     COMPUTED = r"\.?embeddings\.position_ids"
     NO_EFFECT = "sinusoidal_pos_embds|tie_weights_"

@@ -6,7 +6,7 @@ Source: Radford et al. 2019, and transformers' GPT2LMHeadModel.
 from typing import Any
 
 from mini_tf.hf.families import ConfigKey, Head, Names
-from mini_tf.hf.families._architectures import ACTIVATIONS, DecoderFamily, decoder_heads
+from mini_tf.hf.families._architectures import ACTIVATIONS, GELUS, DecoderFamily, decoder_heads
 from mini_tf.hf.gguf_architecture import GgufArchitecture
 from mini_tf.hf.layouts import transposed
 
@@ -36,7 +36,7 @@ class Settings(DecoderFamily):
     NAMES = {"embedding.tokens": ".wte", "embedding.position.table": ".wpe", "stack.norm": ".ln_f"}
     LAYER = {"own.norm": "ln_1", "feed_forward.norm": "ln_2"}
     LAYERS = ".h"
-    GGUF = (GgufArchitecture("gpt2", None, ("gelu_new", "gelu_pytorch_tanh", "gelu")),)  # each GELU by tanh
+    GGUF = (GgufArchitecture("gpt2", None, GELUS),)
     OUTPUT = "lm_head"
     TIED = {"lm_head.weight": ".wte.weight"}
     NO_EFFECT = "summary_.*|n_ctx|n_special|predict_special_tokens|reorder_and_upcast_attn"

@@ -1,6 +1,8 @@
 """Which architecture of llama.cpp computes a model of a family, and what its file holds: keys and tensors.
 
-Source: llama.cpp, src/models and gguf-py, by which each architecture has one activation and one kind of rotation.
+An encoder goes out without its masked-LM head: its outputs are the mean of its hidden states, as in `minitf embed`, or
+the logits of its classifier. Source: llama.cpp, src/models and gguf-py, by which each architecture has one activation
+and one kind of rotation.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mini_tf.hf.families import Head
 from mini_tf.hf.family_model import FamilyModel
 from mini_tf.hf.gguf_architecture import GgufArchitecture
 from mini_tf.system.errors import RunFault
@@ -18,6 +21,18 @@ INVERSE_SOFTPLUS_OF_1, SOFTPLUS_0 = 0.5413248546129181, -100.0
 XIELU = {"xielu.alpha_p": INVERSE_SOFTPLUS_OF_1, "xielu.alpha_n": SOFTPLUS_0, "xielu.beta": 0.0, "xielu.eps": -1e-6}
 """xIELU(x) = alpha_p x^2 + beta x for x > 0, and alpha_n (e^min(x, eps) - 1 - x) + beta x below: here max(x, 0)^2."""
 ROTATIONS = "rope_freqs.weight"
+SIZES = {
+    "context_length": ("max_position_embeddings", "n_positions"),
+    "embedding_length": ("hidden_size", "n_embd", "dim"),
+    "block_count": ("num_hidden_layers", "n_layer", "n_layers"),
+    "feed_forward_length": ("intermediate_size", "n_inner", "hidden_dim"),
+    "attention.head_count": ("num_attention_heads", "n_head", "n_heads"),
+}
+"""Keys of llama.cpp, and those of config.json that have them."""
+MEAN, CLASSES = 1, 4
+"""Poolings of llama.cpp."""
+CLASSIFIER = ("cls", "cls.output")
+"""Its names of the layers of a classifier."""
 
 
 class GgufModel(NamedTuple):
@@ -34,26 +49,58 @@ def as_gguf(model: FamilyModel, names: Callable[[str, int], Any]) -> GgufModel:
     names: the map of tensor names of an architecture with so many layers.
     """
     config, weights, reasons = model.config, dict(model.weights), []
-    if model.head.objective is None or "ForCausalLM" not in model.head.architecture.replace(
-        "LMHeadModel", "ForCausalLM"
-    ):
+    if not model.family.GGUF:
         raise RunFault(f"llama.cpp continues texts, and {model.head.architecture} does not")
     same_gate = _gate_is_value(weights)
     for architecture in model.family.GGUF:
-        activation = config.get("hidden_act", config.get("activation_function"))
+        activation = activation_of(config)
         rotation = config.get("rope_parameters", {})
         scaled = rotation.get("rope_type", "default") != "default"
         faults = [f"{architecture.word} has the activation {architecture.activations[0]}, not {activation}"]
         faults = faults if activation not in architecture.activations else []
+        faults += _other_outputs(architecture, model.head)
         if not architecture.gate and not same_gate:
             faults.append(f"{architecture.word} has no gate, and gate and value of this model differ")
         if scaled and not architecture.scaled:
             faults.append(f"{architecture.word} has no scaled rotation")
         if not faults:
+            if not architecture.causal:
+                weights = _encoder_weights(architecture, model)
             return _written(architecture, config, weights, rotation if scaled else {}, names)
         reasons += faults
-    why = "; ".join(reasons) or f"it has no architecture for models of {model.family.kind}"
-    raise RunFault(f"llama.cpp has no {model.head.architecture} like this one: {why}")
+    raise RunFault(f"llama.cpp has no {model.head.architecture} like this one: {'; '.join(reasons)}")
+
+
+def activation_of(config: Mapping[str, Any]) -> str:
+    """The activation of a config.json, by the word there."""
+    names = ("hidden_act", "activation_function", "activation")
+    return str(next(config[name] for name in names if name in config))
+
+
+def _other_outputs(architecture: GgufArchitecture, head: Head) -> list[str]:
+    """Why an architecture does not have the outputs of a head, if so."""
+    if architecture.causal:
+        continues = head.objective is not None and head.objective["kind"] == "next_token"
+        return [] if continues else [f"{architecture.word} continues texts, and {head.architecture} does not"]
+    if head.pools:
+        return [] if architecture.classes else [f"the classifiers of {architecture.word} have tanh"]
+    vectors = head.objective is None or head.masked
+    return [] if vectors else [f"{architecture.word} has vectors and classes of texts, not of tokens"]
+
+
+def _encoder_weights(architecture: GgufArchitecture, model: FamilyModel) -> dict[str, Tensor]:
+    """The tensors of the base model and of a classifier, by the names of the base model alone."""
+    prefix = "" if model.head.base else model.family.PREFIX
+    weights = {
+        name.removeprefix(prefix): tensor
+        for name, tensor in model.weights.items()
+        if model.head.pools or name.startswith(prefix)
+    }
+    classifier = dict(zip(architecture.classes or (), CLASSIFIER, strict=False)) if model.head.pools else {}
+    renamed = {
+        f"{theirs}.{part}": f"{ours}.{part}" for theirs, ours in classifier.items() for part in ("weight", "bias")
+    }
+    return {renamed.get(name, name): tensor for name, tensor in weights.items()}
 
 
 def _gate_is_value(weights: Mapping[str, Tensor]) -> bool:
@@ -68,18 +115,18 @@ def _written(
     scaled: Mapping[str, Any],
     names: Callable[[str, int], Any],
 ) -> GgufModel:
-    of_gpt2 = architecture.interleaved is None
-    heads = config["n_head" if of_gpt2 else "num_attention_heads"]
-    n_layers = config["n_layer" if of_gpt2 else "num_hidden_layers"]
     keys: dict[str, Any] = {
-        "context_length": config["n_positions" if of_gpt2 else "max_position_embeddings"],
-        "embedding_length": config["n_embd" if of_gpt2 else "hidden_size"],
-        "block_count": n_layers,
-        "feed_forward_length": config["n_inner" if of_gpt2 else "intermediate_size"],
-        "attention.head_count": heads,
+        ours: next(config[name] for name in names_ if name in config) for ours, names_ in SIZES.items()
     }
-    if of_gpt2:
-        keys["attention.layer_norm_epsilon"] = float(config["layer_norm_epsilon"])
+    heads, n_layers = keys["attention.head_count"], keys["block_count"]
+    if not architecture.causal:
+        classes = f"{CLASSIFIER[1]}.weight" in weights
+        keys |= {"attention.causal": False, "pooling_type": CLASSES if classes else MEAN}
+        if classes:
+            keys["classifier.output_labels"] = [*config["id2label"].values()]
+    if architecture.interleaved is None:
+        eps = config.get("layer_norm_epsilon", config.get("layer_norm_eps", 1e-12))
+        keys["attention.layer_norm_epsilon"] = float(eps)
     else:
         keys |= {
             "attention.head_count_kv": config["num_key_value_heads"],
@@ -97,10 +144,12 @@ def _written(
     tensors = {}
     for name, tensor in weights.items():
         theirs = found.get_name(name, try_suffixes=(".weight", ".bias"))
+        theirs = name if name.rpartition(".")[0] in CLASSIFIER else theirs
         if theirs is None:
             raise RunFault(f"llama.cpp's {architecture.word} has no tensor for {name}")
         tensors[theirs] = _laid_out(architecture, name, tensor, heads, keys)
-    tensors.setdefault("output.weight", tensors["token_embd.weight"])
+    if architecture.causal:
+        tensors.setdefault("output.weight", tensors["token_embd.weight"])
     if scaled:
         tensors[ROTATIONS] = frequency_factors(scaled, config["head_dim"])
     return GgufModel(architecture, keys, tensors)

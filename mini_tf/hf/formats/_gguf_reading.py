@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mini_tf.hf.formats._gguf_architectures import ROTATIONS
+from mini_tf.hf.formats._gguf_architectures import CLASSES, CLASSIFIER, ROTATIONS
 from mini_tf.hf.gguf_architecture import GgufArchitecture
 
 
@@ -31,16 +31,36 @@ class GgufFile:
         return self.keys.get(f"{self.architecture.word}.{name}", default)
 
     @torch.no_grad()
-    def logits(self, ids: Tensor) -> Tensor:
-        """(B, L) -> (B, L, V)."""
+    def outputs(self, ids: Tensor, mask: Tensor, gelu: str = "tanh") -> Tensor:
+        """(B, L) -> logits (B, L, V) or (B, C), or hidden states (B, L, D). gelu: "none", as minitf, or llama.cpp's."""
+        self._gelu = gelu
+        return self._logits(ids) if self.architecture.causal else self._encoded(ids, mask)
+
+    def _logits(self, ids: Tensor) -> Tensor:
+        hidden = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).triu(1)
         x = self.tensors["token_embd.weight"][ids]
         if "position_embd.weight" in self.tensors:
             x = x + self.tensors["position_embd.weight"][: ids.shape[1]]
         for layer in range(self.key("block_count")):
             block = f"blk.{layer}."
-            x = x + self._attention(self._norm(x, f"{block}attn_norm"), block)
+            x = x + self._attention(self._norm(x, f"{block}attn_norm"), block, hidden)
             x = x + self._feed_forward(self._norm(x, f"{block}ffn_norm"), block, layer)
         return self._linear(self._norm(x, "output_norm"), "output")
+
+    def _encoded(self, ids: Tensor, mask: Tensor) -> Tensor:
+        hidden = mask.eq(0)[:, None, None]
+        x = self.tensors["token_embd.weight"][ids] + self.tensors["position_embd.weight"][: ids.shape[1]]
+        if "token_types.weight" in self.tensors:
+            x = x + self.tensors["token_types.weight"][0]
+        x = self._norm(x, "token_embd_norm")
+        for layer in range(self.key("block_count")):
+            block = f"blk.{layer}."
+            x = self._norm(x + self._attention(x, block, hidden), f"{block}attn_output_norm")
+            x = self._norm(x + self._feed_forward(x, block, layer), f"{block}layer_output_norm")
+        if self.key("pooling_type") == CLASSES:
+            dense, output = CLASSIFIER
+            return self._linear(self._linear(x[:, 0], dense).tanh(), output)
+        return x
 
     def _linear(self, x: Tensor, name: str) -> Tensor:
         return F.linear(x, self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias"))
@@ -52,7 +72,8 @@ class GgufFile:
             return x * scale * weight
         return F.layer_norm(x, weight.shape, weight, bias, self.key("attention.layer_norm_epsilon"))
 
-    def _attention(self, x: Tensor, block: str) -> Tensor:
+    def _attention(self, x: Tensor, block: str, hidden: Tensor) -> Tensor:
+        """hidden: where no token is visible, (L, L) or (B, 1, 1, L)."""
         heads = self.key("attention.head_count")
         groups = self.key("attention.head_count_kv", heads)
         if f"{block}attn_qkv.weight" in self.tensors:
@@ -68,7 +89,6 @@ class GgufFile:
             q, k = self._rotated(q), self._rotated(k)
         k, v = (part.repeat_interleave(heads // groups, dim=1) for part in (k, v))
         scores = q @ k.mT / q.shape[-1] ** 0.5
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
         y = scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
         return self._linear(y.transpose(1, 2).flatten(2), f"{block}attn_output")
 
@@ -94,7 +114,7 @@ class GgufFile:
         elif self.key("attention.layer_norm_rms_epsilon") is not None:
             up = up.relu().square()
         else:
-            up = F.gelu(up, approximate="tanh")
+            up = F.gelu(up, approximate=self._gelu)
         return self._linear(up, f"{block}ffn_down")
 
     def _xielu(self, x: Tensor, alpha_p: Tensor, layer: int) -> Tensor:

@@ -18,7 +18,7 @@ PATTERNS = {CONTRACTIONS + r"\p{N}{1,3}" + REST: "llama-bpe", CONTRACTIONS + r"\
 """Regular expressions of tokenizer.json that split words, and llama.cpp's word for each."""
 LONG_WORDS = rf"\S{{{MAX_WORD_LENGTH}}}|\s{{{MAX_WORD_LENGTH}}}"
 """Of our own tokenizers: llama.cpp does not cut words that are so long."""
-SPACE = "▁"
+SPACE, INSIDE = "▁", "##"
 
 
 class GgufVocabulary(NamedTuple):
@@ -33,27 +33,80 @@ def vocabulary_of(loaded: LoadedModel) -> GgufVocabulary:
     """RunFault, with a name, for what llama.cpp does not have."""
     content = json.loads(loaded.tokenizer.to_json())
     model = content["model"]
+    if model["type"] == "WordPiece":
+        return _wordpiece(loaded, content)
     if model["type"] != "BPE":
-        raise RunFault(f"llama.cpp has no tokenizer like this one: its model is {model['type']}, and must be BPE")
+        fault = f"its model is {model['type']}, and must be BPE or WordPiece"
+        raise RunFault(f"llama.cpp has no tokenizer like this one: {fault}")
     if not model["merges"]:
         raise RunFault(
             "llama.cpp reads no vocabulary without merges, such as bytes alone; train with tokenizer.kind=bpe"
         )
-    size = loaded.tokenizer.vocabulary.size
-    tokens = {id: name for name, id in model["vocab"].items()} | {
-        token["id"]: token["content"] for token in content["added_tokens"]
-    }
-    special = {token["id"] for token in content["added_tokens"] if token["special"]}
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
-    keys: dict[str, Any] = {
-        "tokens": [tokens.get(id, f"[unused{id}]") for id in range(size)],
-        "token_type": [CONTROL if id in special else NORMAL if id in tokens else CONTROL for id in range(size)],
-        **_special(loaded),
-    }
+    keys = _tokens(loaded, content) | _special(loaded)
     if model.get("byte_fallback"):
         return _sentencepiece(content, keys, merges)
     pre, note = _pre_tokenizer(content)
     return GgufVocabulary("gpt2", keys | {"pre": pre, "merges": merges}, note)
+
+
+def _tokens(loaded: LoadedModel, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Tokens by their ids, and their types."""
+    size = loaded.tokenizer.vocabulary.size
+    tokens = {id: name for name, id in content["model"]["vocab"].items()} | {
+        token["id"]: token["content"] for token in content["added_tokens"]
+    }
+    special = {token["id"] for token in content["added_tokens"] if token["special"]}
+    return {
+        "tokens": [tokens.get(id, f"[unused{id}]") for id in range(size)],
+        "token_type": [CONTROL if id in special else NORMAL if id in tokens else CONTROL for id in range(size)],
+    }
+
+
+def _wordpiece(loaded: LoadedModel, content: Mapping[str, Any]) -> GgufVocabulary:
+    """BERT's vocabulary as llama.cpp's `bert`: tokens at the start of a word begin with a space, others have no ##."""
+    normalizer, given, model = content["normalizer"] or {}, content["pre_tokenizer"] or {}, content["model"]
+    steps = given.get("pretokenizers", [given])
+    if normalizer.get("type", "BertNormalizer") != "BertNormalizer":
+        raise RunFault(f"llama.cpp does not change texts as {_shown(normalizer)} does")
+    if steps[0].get("type") != "BertPreTokenizer" or any(step["type"] != "Split" for step in steps[1:]):
+        raise RunFault(f"llama.cpp has no WordPiece that splits texts as {_shown(given)}")
+    if model["continuing_subword_prefix"] != INSIDE:
+        raise RunFault(f"llama.cpp marks tokens inside a word by {INSIDE}, not {model['continuing_subword_prefix']}")
+    keys = _tokens(loaded, content)
+    vocabulary, (before, behind) = loaded.tokenizer.vocabulary, text_affixes(loaded)
+    ends = behind or [id for id in (vocabulary.separator,) if id is not None]
+    if len(before) != 1 or len(ends) != 1:
+        shown = f"{len(before)} before and {len(behind)} behind"
+        raise RunFault(f"llama.cpp puts one token before a text and one behind it, and this model has {shown}")
+    words = [
+        token if type == CONTROL else token[len(INSIDE) :] if token.startswith(INSIDE) else SPACE + token
+        for token, type in zip(keys["tokens"], keys["token_type"], strict=True)
+    ]
+    lower, strips = bool(normalizer.get("lowercase")), normalizer.get("strip_accents")
+    roles = {
+        "bos_token_id": before[0],
+        "cls_token_id": before[0],
+        "seperator_token_id": ends[0],
+        "unknown_token_id": vocabulary.unk,
+        "padding_token_id": vocabulary.pad,
+        "mask_token_id": vocabulary.mask,
+    }
+    keys |= {name: int(id) for name, id in roles.items() if id is not None}
+    keys |= {"tokens": words, "token_type_count": max(1, loaded.model.n_types)}
+    keys |= {"add_bos_token": True, "add_sep_token": True}
+    keys |= {"normalizer.lowercase": lower, "normalizer.strip_accents": lower if strips is None else bool(strips)}
+    differences = [f"words of more than {model['max_input_chars_per_word']} characters"]
+    if not normalizer.get("handle_chinese_chars"):
+        differences.append("Chinese characters")
+    if not normalizer.get("clean_text"):
+        differences.append("control characters")
+    note = f"llama.cpp splits {' and '.join(differences)} otherwise"
+    if not behind:
+        note += f"; it puts {keys['tokens'][ends[0]]} behind a text, too"
+    if not lower:
+        note += "; it keeps capitals if it reads the key tokenizer.ggml.normalizer.lowercase, as newer versions do"
+    return GgufVocabulary("bert", keys, note)
 
 
 def _pre_tokenizer(content: Mapping[str, Any]) -> tuple[str, str]:

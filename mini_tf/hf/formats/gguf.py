@@ -1,9 +1,11 @@
-"""GGUF, the file of llama.cpp, Ollama and others: a decoder with its tokenizer, in fp32.
+"""GGUF, the file of llama.cpp, Ollama and others: a decoder or an encoder with its tokenizer, in fp32.
 
-The proof: the file is read back, and its tensors give the logits of the run by the operations that llama.cpp has.
+The proof: the file is read back, and its tensors give the outputs of the run by the operations that llama.cpp has. Its
+GELU is the one by tanh: of a model with another one, the difference that this makes is told.
 """
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from mini_tf.hf.families import Family
 from mini_tf.hf.family_choice import WAY
 from mini_tf.hf.family_model import FamilyModel, as_family
 from mini_tf.hf.formats import Exported, ExportRequest, Format
-from mini_tf.hf.formats._gguf_architectures import GgufModel, as_gguf
+from mini_tf.hf.formats._gguf_architectures import GgufModel, activation_of, as_gguf
 from mini_tf.hf.formats._gguf_reading import GgufFile
 from mini_tf.hf.formats._gguf_vocabulary import GgufVocabulary, vocabulary_of
 from mini_tf.hf.proof import FILE, Parity, differences, make_batch, max_or_nan, own_outputs
@@ -46,14 +48,26 @@ class Settings(Format):
         name = f"GGUF ({written.architecture.word})"
         write_files(folder, {**tokenizer_files(loaded), **card_files(loaded, name, request.license, "gguf")})
         model = loaded.model.eval()
-        batch = make_batch(model, loaded.tokenizer.vocabulary)
-        read = GgufFile(folder / MODEL, written.architecture, gguf)
-        by_case, size = differences(own_outputs(model, family.head, batch), read.logits(batch.ids), batch)
+        batch = replace(
+            make_batch(model, loaded.tokenizer.vocabulary), types=None
+        )  # each token has the first type there
+        head = family.head._replace(objective=None) if family.head.masked else family.head
+        read, own = GgufFile(folder / MODEL, written.architecture, gguf), own_outputs(model, head, batch)
+        exact = activation_of(family.config) == "gelu"
+        theirs = read.outputs(batch.ids, batch.mask, "none" if exact else "tanh")
+        by_case, size = differences(own, theirs, batch)
         reader = f"the reader of gguf and the operations of llama.cpp's {written.architecture.word}"
-        parity = Parity(max_or_nan(by_case.values()), size, by_case, reader, name, "logits", "fp32")
+        outputs = "hidden states" if head.objective is None else "logits"
+        parity = Parity(max_or_nan(by_case.values()), size, by_case, reader, name, outputs, "fp32")
         parity.check(request.target)
         write_files(folder, {FILE: show_json(parity.to_json()).encode()})
-        return Exported(request.target, name, parity, (vocabulary.note,) if vocabulary.note else ())
+        notes = [vocabulary.note] if vocabulary.note else []
+        if exact:
+            off = max_or_nan(differences(own, read.outputs(batch.ids, batch.mask), batch)[0].values())
+            notes.append(
+                f"llama.cpp computes GELU by tanh, which changes its {outputs} by up to {off:.2g} of {size:.2g}"
+            )
+        return Exported(request.target, name, parity, tuple(notes))
 
 
 def gguf_model(loaded: LoadedModel, gguf: Any) -> tuple[FamilyModel, GgufModel]:
