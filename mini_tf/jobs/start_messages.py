@@ -68,7 +68,7 @@ def report_start(parts: Parts, reporter: Reporter) -> None:
             f" {batch_size} of a batch; rows repeat within a batch"
         )
     if horizon.steps is not None and (epochs := horizon.steps / parts.plan.epoch_steps) > MANY_EPOCHS:
-        reporter.warn(f"{times(epochs)} epochs: a model learns so little by heart; more training data would help")
+        reporter.warn(f"{times(epochs)} epochs: the model will memorize the training data; more data would help")
     if warning := _split_warning(parts) or _vocabulary_warning(parts):
         reporter.warn(warning)
 

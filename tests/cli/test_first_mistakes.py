@@ -279,7 +279,7 @@ def test_validation_data_of_a_classifier_are_examples() -> None:
 def test_many_epochs_are_warned_of() -> None:
     for epochs, is_many in ((300, True), (20, False)):
         said = minitf("pretrain", TINY, "my.txt", *QUIET, f"train.epochs={epochs}", "--dry-run").stderr
-        warning = f"{epochs} epochs: a model learns so little by heart; more training data would help"
+        warning = f"{epochs} epochs: the model will memorize the training data; more data would help"
         assert (warning in said) == is_many
 
 

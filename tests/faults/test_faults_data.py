@@ -151,6 +151,10 @@ REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
         lambda: write("a.csv", "id,text\n1,a,b\n"),
         ("a.csv:2: 3 columns, but the first line has 2",),
     ),
+    "D4-csv-of-semicolons": (
+        lambda: write("a.csv", "id;text\n1;a\n"),
+        ("a.csv:1: a single column, 'id;text'; cells must be separated by commas (csv) or tabs (tsv), not semicolons",),
+    ),
     "D4-csv-open-quote": (lambda: write("a.csv", 'id,text\n1,"open\n'), ("a.csv:2: a quote is never closed",)),
     "D5-lone-surrogate": (jsonl(r'{"text": "\ud800"}'), ("a.jsonl:2: 'text' contains invalid Unicode",)),
     "D5-lone-surrogate-as-utf8": (lambda: write("a.txt", b"\xed\xa0\x80"), ("a.txt:1: byte 0 is not UTF-8",)),

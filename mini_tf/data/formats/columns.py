@@ -26,6 +26,7 @@ ROLES = ("system", "user", "assistant")
 """Valid roles of chat messages."""
 WHITESPACE = re.compile(r"[^\S\u00a0\u2007\u202f]")
 """What a word cannot contain: whitespace, except the spaces that do not separate words (`10 000` is one in French)."""
+SEPARATORS = "cells must be separated by commas (csv) or tabs (tsv), not semicolons"
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -186,6 +187,8 @@ def resolve_alias(name: str, available: Sequence[str], aliases: Aliases) -> str:
 
 def select_columns(first: Sequence[str], columns: Columns, where: str, key: str) -> SelectedColumns:
     """Select columns given the first row of a table; key: of its DataFile. Raises DataFault where one is missing."""
+    if columns.header == "auto" and len(first) == 1 and _are_words(first[0].split(";")):
+        raise DataFault.located(where, f"a single column, {short(first[0])!r}", hint=SEPARATORS)
     aliases, numbers = columns.aliases, columns.numbers
     names = [name or "text" for name in columns.names]
     if columns.header != "auto":
@@ -280,7 +283,7 @@ def _missing_number(where: str, name: str, first: Sequence[str], names: Sequence
         near = {role: next((cell for cell in first if role in cell.lower()), "COLUMN") for role in names}
         hint += f"; or, if the first row is a header, {_fields(key, near)}" if {*near.values()} != {"COLUMN"} else ""
     if len(first) == 1 and ";" in first[0]:
-        hint = "cells must be separated by commas (csv) or tabs (tsv), not semicolons"
+        hint = SEPARATORS
     return DataFault.located(where, f"no column {short(name)!r}; the columns are: {available} (no header)", hint=hint)
 
 
