@@ -51,14 +51,18 @@ def evaluation_data(
 
 
 def run_data(trained: Trained, say: Report = lambda line: None) -> Mapping[str, Store]:
-    """The splits of the run's own data, `train` and `val`. Raises RunFault if they have changed since training."""
+    """The splits of the run's own data, `train` and `val`.
+
+    Raises RunFault if it has none, as an imported model, or if they have changed since training.
+    """
     record = manifest.read(finding.model_folder(trained.folder))
-    recorded = record.hashes
+    recorded, hint = record.hashes, "--data FILE evaluates on other data"
+    if "data" not in recorded:
+        raise RunFault(f"{trained.folder} was imported and not trained, so it has no data of its own", hint=hint)
     used = Tokenizers(trained.source_tokenizer, trained.tokenizer)
     tokenized = reopen(trained.recipe.data, used, trained.recipe.objective, recorded, say)
     if not tokenized.hashes.items() <= recorded.items():
-        fault = f"the data of {trained.folder} have changed since training"
-        raise RunFault(fault, hint="--data FILE evaluates on other data")
+        raise RunFault(f"the data of {trained.folder} have changed since training", hint=hint)
     return tokenized.splits
 
 

@@ -20,6 +20,10 @@ LONG_WORDS = rf"\S{{{MAX_WORD_LENGTH}}}|\s{{{MAX_WORD_LENGTH}}}"
 """Of our own tokenizers: llama.cpp does not cut words that are so long."""
 SPACE, INSIDE = "▁", "##"
 
+_MARKED = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+SPACED = [[{"type": "Prepend", "prepend": SPACE}, _MARKED], [_MARKED]]
+"""Normalizers of Llama's tokenizers in older files, with a space before a text or without."""
+
 
 class GgufVocabulary(NamedTuple):
     """model: llama.cpp's word for the kind; keys: of tokenizer.ggml, without that in front; note: a line for people."""
@@ -139,8 +143,8 @@ def _sentencepiece(content: Mapping[str, Any], keys: dict[str, Any], merges: Seq
     """A BPE of SentencePiece, whose merges llama.cpp takes from scores: the earlier, the higher."""
     normalizer, given = content["normalizer"] or {}, content["pre_tokenizer"] or {}
     steps = [*normalizer.get("normalizers", [normalizer] if normalizer else []), *given.get("pretokenizers", [given])]
-    spaces = [step for step in steps if step.get("type") == "Metaspace"]
-    if len(spaces) != 1 or len(steps) != 1:
+    steps = [step for step in steps if step]
+    if steps not in SPACED and (len(steps) != 1 or steps[0].get("type") != "Metaspace"):
         raise RunFault(f"llama.cpp has no tokenizer that changes texts as {_shown(steps)}")
     ranks: dict[str, int] = {}
     for rank, merge in enumerate(merges):
@@ -151,7 +155,8 @@ def _sentencepiece(content: Mapping[str, Any], keys: dict[str, Any], merges: Seq
         for token, type in zip(keys["tokens"], keys["token_type"], strict=True)
     ]
     scores = [-float(ranks.get(token, len(ranks))) for token in keys["tokens"]]
-    prefix = {"add_space_prefix": spaces[0]["prepend_scheme"] != "never"}
+    first = steps[0]["type"] == "Prepend" or steps[0].get("prepend_scheme", "never") != "never"
+    prefix = {"add_space_prefix": first}
     return GgufVocabulary("llama", keys | {"token_type": types, "scores": scores, "pre": "default"} | prefix)
 
 

@@ -51,7 +51,7 @@ class ValidationBatches:
             for rows in packing.eval_rows(ROWS, EVALUATED_TOKENS):
                 sides = (rows, rows.source) if rows.source is not None else (rows,)
                 if all(side.segments is None or side.segments.max() <= 1 for side in sides):
-                    self.batches.append(loaded.objective.prepare(rows))
+                    self.batches.append(loaded.objective.prepare_evaluation(rows))
         except MinitfError as error:
             self.reason = error.message
         if not self.batches and not self.reason:
