@@ -50,8 +50,13 @@ class ValidationBatches:
             packing = pack(loaded.recipe, store, loaded.tokenizer, loaded.objective)
             for rows in packing.eval_rows(ROWS, EVALUATED_TOKENS):
                 sides = (rows, rows.source) if rows.source is not None else (rows,)
-                if all(side.segments is None or side.segments.max() <= 1 for side in sides):
-                    self.batches.append(loaded.objective.prepare_evaluation(rows))
+                if any(side.segments is not None and side.segments.max() > 1 for side in sides):
+                    continue
+                batch = loaded.objective.prepare_evaluation(rows)
+                if (positions := batch.inputs.token_positions) is not None and positions.orders is not None:
+                    self.reason = "an evaluation reads texts in both directions, too, and a graph in order alone"
+                    return
+                self.batches.append(batch)
         except MinitfError as error:
             self.reason = error.message
         if not self.batches and not self.reason:

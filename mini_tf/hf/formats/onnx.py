@@ -58,7 +58,7 @@ def graphs_of(loaded: LoadedModel) -> list[Graph]:
     model, objective, settings = loaded.model, loaded.recipe.objective, loaded.recipe.model
     parts = [(type(part).__name__, reason) for part in model.modules() if (reason := getattr(part, "NO_GRAPH", ""))]
     faults = [f"{name} has no graph, since {reason}" for name, reason in dict.fromkeys(parts)]
-    if objective.direction(settings) == "prefix":
+    if objective.prompt_is_prefix(settings):
         faults.append("its prompts are prefixes whose tokens attend to each other, which no input of a graph marks")
     if faults:
         raise RunFault(f"{loaded.folder.name} cannot be written as {WRITTEN_AS}: {'; '.join(faults)}", hint=WAY)

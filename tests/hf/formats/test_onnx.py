@@ -60,10 +60,10 @@ class InTorch:
         return [*self.graph.module(*(inputs[name] for name in self.graph.example))]
 
 
-def loaded(name: str) -> Any:
+def loaded(name: str, *overrides: str) -> Any:
     """A small model of a shipped recipe with random weights, none of them 0."""
     sizes = SMALL | SIZES.get(name, {})
-    recipe = read(name, [f"{key}={value}" for key, value in sizes.items()]).recipe
+    recipe = read(name, [*(f"{key}={value}" for key, value in sizes.items()), *overrides]).recipe
     labels = Labels(("a", "b"), (1, 1)) if recipe.objective.DATASET in ("classes", "tags") else None
     torch.manual_seed(0)
     objective = recipe.objective.build(VOCABULARY, labels)
@@ -91,6 +91,14 @@ def test_a_graph_computes_what_the_model_computes(name: str) -> None:
     exports = Exports(graphs, [InTorch(graph) for graph in graphs])  # type: ignore[arg-type]
     proof = parity(exports, make_batch(model.model, VOCABULARY), "torch", name)
     assert proof.largest_difference < 1e-5 * max(1.0, proof.largest_output)
+
+
+def test_a_hybrid_decoder_has_the_graph_of_its_causal_half_and_a_prefix_decoder_none() -> None:
+    hybrid = loaded("quickstart", "objective={kind: hybrid}")
+    assert [graph.file for graph in onnx.graphs_of(hybrid)] == ["model.onnx"]
+    prefix = loaded("quickstart", "objective={kind: prefix}")
+    with pytest.raises(RunFault, match="its prompts are prefixes whose tokens attend to each other"):
+        onnx.graphs_of(prefix)
 
 
 @pytest.mark.slow
