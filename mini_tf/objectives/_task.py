@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch, Rows, document_batches
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.nn.layers.head import TOKEN_POOLS, Dense, Pool, TaskHead, is_token, pooled, token_index
-from mini_tf.nn.layers.ngram_features import WideSettings, fit_network_scale
+from mini_tf.nn.layers.head import NORMED, TOKEN_POOLS, Dense, Pool, TaskHead, is_token, pooled, token_index
+from mini_tf.nn.layers.ngram_features import LinearFeatures, WideSettings, fit_network_scale
 from mini_tf.nn.layers.word_characters import WideTextSettings
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
@@ -43,7 +43,7 @@ class TaskSettings(ObjectiveSettings):
     """Share of the input tokens that are replaced by the mask token in training, as regularization."""
 
     dense: Dense | None = None
-    """A dense layer of the model's width with this activation before the output layer; null: none."""
+    """A dense layer of the model's width with this activation (gelu_norm: and a norm) before the output; null: none."""
     head_bias: bool = True
     """The output layer has a bias; false as in the classifiers of Llama and GPT-2."""
 
@@ -100,7 +100,7 @@ class TaskObjective(Objective):
         self.replacement = next(id for id in (vocabulary.mask, vocabulary.unk, self.separator) if id is not None)
 
     def add_modules(self, model: Model) -> None:
-        head = self.head(model.d_model)
+        head = self.head(model)
         if self.fits_network_scale:
             head.network_scale = torch.ones(())
         model.replace_head(head)
@@ -120,8 +120,16 @@ class TaskObjective(Objective):
         network, wide, labels = (torch.cat(parts) for parts in zip(*found, strict=True))
         return (scale.fill_(fit_network_scale(network, wide, lambda outputs: task.loss(outputs, labels, False))),)
 
-    def head(self, d_model: int) -> TaskHead:
-        return TaskHead(d_model, self.n_outputs, self.dropout_rate, dense=self.dense, bias=self.head_bias)
+    def head(self, model: Model) -> TaskHead:
+        return self.head_with(model)
+
+    def head_with(self, model: Model, wide: LinearFeatures | None = None, pools_by_attention: bool = False) -> TaskHead:
+        """The head for a model; the arguments are those of `TaskHead`."""
+        norm = model.settings.make_norm() if self.dense in NORMED else None
+        return TaskHead(
+            *(model.d_model, self.n_outputs, self.dropout_rate, wide, pools_by_attention),
+            *(self.dense, self.head_bias, norm),
+        )
 
     def make_batch(self, rows: Rows, labels: Tensor, part: str, at: Tensor | None = None) -> Batch:
         """A batch with the targets `labels`: of the rows, or of the flat token positions `at`.
@@ -157,11 +165,9 @@ class PooledObjective(TaskObjective):
         super().__init__(settings, n_outputs, vocabulary)
         self.pool, self.wide = settings.pool, settings.wide
 
-    def head(self, d_model: int) -> TaskHead:
+    def head(self, model: Model) -> TaskHead:
         wide = None if self.wide is None else self.wide.features(self.vocabulary_size, self.texts, self.n_outputs)
-        return TaskHead(
-            d_model, self.n_outputs, self.dropout_rate, wide, self.pool == "attention", self.dense, self.head_bias
-        )
+        return self.head_with(model, wide, self.pool == "attention")
 
     def fit(self, task: nn.Module, data: Store) -> None:
         """Set what the n-grams count."""

@@ -59,9 +59,9 @@ class Tag(TaskObjective):
         self.labels, self.wide = labels, settings.wide
         self.loss = class_loss(settings.weights(labels), settings.label_smoothing)
 
-    def head(self, d_model: int) -> TaskHead:
+    def head(self, model: Model) -> TaskHead:
         wide = None if self.wide is None else self.wide.build(self.vocabulary_size, self.n_outputs)
-        head = TaskHead(d_model, self.n_outputs, self.dropout_rate, wide, dense=self.dense, bias=self.head_bias)
+        head = self.head_with(model, wide)
         if (
             self.wide is not None and self.wide.unit == "word"
         ):  # as it learns in few steps: no noise of a network that knows nothing yet

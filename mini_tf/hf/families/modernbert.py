@@ -5,12 +5,17 @@ Source: Warner et al. 2024, arXiv:2412.13663, and transformers' ModernBertForMas
 
 from typing import Any
 
-from mini_tf.hf.families import Config, Facts, Family, Head, their_word, value_of
-from mini_tf.hf.families._architectures import UNUSED_HEAD, shortest_period
+from mini_tf.hf.families import Config, Facts, Family, Head, Layout, Names, their_word, value_of
+from mini_tf.hf.families._architectures import RAW, UNUSED_HEAD, shortest_period
 
 GATED = {"gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh", "silu": "swiglu", "relu": "reglu"}
 PLAIN = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu"}
 FULL, SLIDING = "full_attention", "sliding_attention"
+TEXTS, NEEDS, POOLS = (
+    "ModernBertForSequenceClassification",
+    {"dense": "gelu_norm", "head_bias": True},
+    ("first", "mean"),
+)
 BASES = {FULL: ("global_rope_theta", 160000.0), SLIDING: ("local_rope_theta", 10000.0)}
 
 
@@ -19,16 +24,18 @@ class Settings(Family):
     PREFIX = "model."
     HEADS = (
         Head("ModernBertForMaskedLM", {"kind": "masked"}),
+        Head("ModernBertForTokenClassification", {"kind": "tag"}, needs={**RAW, **NEEDS}),
+        Head(TEXTS, {"kind": "classify"}, needs={**RAW, **NEEDS}, pools=POOLS),
+        Head(TEXTS, {"kind": "regress"}, needs={"wide": None, **NEEDS}, pools=POOLS, numbers=True),
         Head("ModernBertModel", None, True, "last_hidden_state"),
     )
     BEGIN = "cls_token"
+    POOL = "classifier_pooling"
+    POOLS = {"cls": "first", "mean": "mean"}
     NAMES = {
         "embedding.tokens": ".embeddings.tok_embeddings",
         "embedding.norm": ".embeddings.norm",
         "stack.norm": ".final_norm",
-        "head.transform.dense": "head.dense",
-        "head.transform.norm": "head.norm",
-        "head.linear": "decoder",
     }
     LAYER = {
         "own.norm": "attn_norm",
@@ -57,6 +64,8 @@ class Settings(Family):
                 config.refuse(key, "minitf has biases in all layers or in none, so it must equal attention_bias")
         if masked:
             config.only("decoder_bias", True)
+        elif head.objective is not None:
+            config.only("classifier_activation", "gelu", why=", the activation of its classifiers")
         config.only("position_embedding_type", "absolute")  # which ModernBERT's files say, though positions are rotary
         types = self._types(config)
         window = {"kind": "window", "window": config.integer("local_attention", 128, least=2) // 2}
@@ -125,6 +134,11 @@ class Settings(Family):
             "cls_token_id": facts.vocabulary.begin_id,
             "sep_token_id": facts.vocabulary.separator,
         }
+
+    def names(self, model: Any, head: Head) -> Names:
+        ours = "head.transform" if head.masked else "head"
+        own = {f"{ours}.{part}": Layout(f"head.{part}") for part in ("dense", "norm")}
+        return {**super().names(model, head), **own, "head.linear": Layout("decoder" if head.masked else "classifier")}
 
     def lacking(self, config: Config) -> set[str]:
         return set() if config.flag("classifier_bias", False) else {"head.dense.bias"}

@@ -93,17 +93,26 @@ class Transform(nn.Module):
 Pool = Literal["first", "last", "text_end", "mean", "max", "attention"]
 TOKEN_POOLS = ("first", "last", "text_end")
 """Pooling that takes one token of each row."""
-Dense = Literal["tanh", "gelu", "relu"]
-"""Activation of a dense layer before the output layer of a task: of BERT and RoBERTa, of ELECTRA, of DistilBERT."""
-_DENSE: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
+Dense = Literal["tanh", "gelu", "relu", "gelu_norm"]
+"""Activation of a dense layer before the output layer of a task: of BERT and RoBERTa, of ELECTRA, of DistilBERT, and of
+ModernBERT, with a norm behind it.
+"""
+_DENSE: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "gelu": F.gelu,
+    "relu": F.relu,
+    "gelu_norm": F.gelu,
+}
+NORMED = frozenset({"gelu_norm"})
+"""Of them, those with a norm."""
 
 
 class TaskHead(OutputLayer):
     """dropout -> linear, replacing the output layer (Devlin et al. 2018, arXiv:1810.04805, section 4.1).
 
     wide: its outputs are added by the task. query (D,): of attention pooling. dense: activation of a dense
-    layer of the width of the model before it, as in BERT's released code. network_scale: what multiplies its outputs
-    beside `wide` in evaluation, if it is fitted.
+    layer of the width of the model before it, as in BERT's released code; norm: what is behind that. network_scale:
+    what multiplies its outputs beside `wide` in evaluation, if it is fitted.
     """
 
     network_scale: Tensor | None
@@ -117,6 +126,7 @@ class TaskHead(OutputLayer):
         pools_by_attention: bool = False,
         dense: Dense | None = None,
         bias: bool = True,
+        norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.dropout = Dropout(dropout_rate)
@@ -128,6 +138,7 @@ class TaskHead(OutputLayer):
         if self.dense is not None:
             self.dense.weight.data.normal_(0.0, d_model**-0.5)
             self.dense.bias.data.zero_()
+        self.norm = norm
         self.linear = nn.Linear(d_model, n_outputs, bias=bias)
         self.linear.weight.data.normal_(0.0, d_model**-0.5)
         if bias:
@@ -141,6 +152,8 @@ class TaskHead(OutputLayer):
             raise ValueError("a task head has no vocabulary")
         if self.dense is not None and self.activation is not None:
             hidden = _DENSE[self.activation](self.dense(self.dropout(hidden)))
+        if self.norm is not None:
+            hidden = self.norm(hidden)
         outputs: Tensor = self.linear(self.dropout(hidden))
         return outputs
 
