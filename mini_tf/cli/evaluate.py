@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mini_tf.cli.evaluation.class_plots import ClassPlots
-from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.evaluation.minimal_pairs import evaluate_pairs
+from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.terminal.class_options import THRESHOLD, class_options
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, draws
