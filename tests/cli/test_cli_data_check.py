@@ -120,6 +120,16 @@ def test_sound_files_are_counted(folder: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("classes", "more"), [(50, []), (53, ["and 3 more labels; --json lists all"])])
+def test_the_50_most_frequent_labels_are_printed(folder: Path, classes: int, more: list[str]) -> None:
+    rows = [f"c{n}\ta text of {n}, {again}" for n in range(classes) for again in range(classes - n + 1)]
+    (folder / "train.tsv").write_text("\n".join([*rows, ""]))
+    shown = check("data.train=train.tsv", "data.split=1%").stdout.splitlines()
+    assert [line for line in shown if "more labels" in line] == more
+    assert any("c49" in line for line in shown)
+    assert not any("c50" in line for line in shown)
+
+
 def lines(rows: Iterable[dict[str, Any]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 

@@ -92,6 +92,14 @@ def in_parts(path: str, places: set[int]) -> list[Document]:
 # Files in parts
 
 
+def test_the_largest_text_that_is_decoded_at_once(tmp_path: Path) -> None:
+    texts, path = ["ab" * 30, "c" * 7, "é" * 50] * 20, str(tmp_path / "some")
+    sizes = [sum(len(text.encode()) for text in texts[at : at + 40]) for at in range(0, 60, 40)]
+    assert open_shard(find_files(write(f"{path}.parquet", texts))[0], Columns()).largest_group == max(sizes)
+    for format in ("txt", "jsonl"):  # a part of them may begin anywhere
+        assert open_shard(find_files(write(f"{path}.{format}", texts))[0], Columns()).largest_group == 0
+
+
 @settings(max_examples=70, deadline=None)
 @given(
     pieces=st.lists(

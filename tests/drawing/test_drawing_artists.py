@@ -108,6 +108,13 @@ def test_kinds_of_attention_are_sections_whose_labels_stand_once() -> None:
     assert found[4].place[0] > found[1].place[0] + found[1].place[2], "side by side, since that is smaller"
     assert not any(overlap(one.place, other.place) for one, other in itertools.combinations(found, 2))
     assert figures.texts(figure)[1:] == ["query", "key", "encoder", "target", "source", "cross"]
+    width, height = figure.get_size_inches()
+    rows, columns = ([text for text in figure.texts if text.get_text() == side][0] for side in ("query", "key"))
+    (left, top, _, _), (x, y, across, down) = found[0].place, found[3].place
+    assert (1 - rows.get_position()[1]) * height == pytest.approx((top + y + down) / 2), "half way down the maps"
+    assert columns.get_position()[0] * width == pytest.approx((left + x + across) / 2)
+    assert rows.get_position()[0] * width < left
+    assert (1 - columns.get_position()[1]) * height > y + down
 
 
 def test_names_that_do_not_fit_are_listed_unless_they_are_their_indices() -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +17,14 @@ import openai
 import pytest
 from commands import minitf, refused, results, tiny_model, trained
 from conversations import learnt_in
-from hang import ending
+from hang import SECONDS, ending
 from httpx import ASGITransport, AsyncClient
 from processes import Command
 from starlette.testclient import TestClient
 
 import mini_tf
 from mini_tf.serving.host_guard import ServerLimits
+from mini_tf.serving.served_model import ServedModel
 from mini_tf.serving.server import build_app
 from mini_tf.trained.opening import open_trained
 
@@ -278,6 +280,42 @@ def test_a_request_whose_time_is_over_ends_with_504(decoder: Path) -> None:
         for body in ({"prompt": "x"}, {"prompt": "x", "stream": True}):
             answer = web.post("/v1/completions", json=body)
             assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
+
+
+def test_a_client_that_goes_away_is_waited_for_no_longer(decoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+    compute = ServedModel.compute
+
+    def waits(*given: Any) -> Any:
+        begun.set()
+        assert goes_on.wait(SECONDS)
+        return compute(*given)
+
+    monkeypatch.setattr(ServedModel, "compute", waits)
+    app, sent = build_app(open_trained(decoder, device="cpu"), HOSTS, ServerLimits(seconds=1e6)), list[Any]()
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "query_string": b"", "headers": headers}
+
+    async def receive() -> Any:
+        if not begun.is_set() and not sent:
+            sent.append("body")
+            return {"type": "http.request", "body": b'{"prompt": "x"}'}
+        while not begun.is_set():  # where the server asks whether the client is gone, it waits for no answer
+            await asyncio.sleep(0.01)
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def ask() -> None:
+        async with app.router.lifespan_context(app):
+            try:
+                await asyncio.wait_for(app(scope, receive, send), SECONDS)
+            finally:
+                goes_on.set()
+
+    asyncio.run(ask())
+    assert sent[1]["status"] == 499
 
 
 def test_a_full_queue_is_429_with_the_time_to_come_again(decoder: Path) -> None:

@@ -146,6 +146,16 @@ def test_the_mean_is_of_the_probabilities_each_with_the_temperature_of_its_model
     assert pipeline.average(shifted, models).numpy() == pytest.approx(found.numpy(), abs=1e-4)
 
 
+def test_an_ensemble_says_how_well_temperatures_of_its_models_calibrate_it(seeds: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(seeds, tmp_path / "run"))
+    assert "calibrated" not in json.loads(minitf("evaluate", run, "--json").stdout)["result"]
+    record = finding.member_folders(run)[1] / "run.json"
+    content = json.loads(record.read_text())
+    content["model"]["decision"] = {"temperature": 0.5}
+    record.write_text(json.dumps(content))
+    assert json.loads(minitf("evaluate", run, "--json").stdout)["result"]["calibrated"].keys() == {"ece"}
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

@@ -335,6 +335,7 @@ CUDA = Setup(torch.device("cuda:0"))
         (CUDA, (), 2, False, "2 processes exchange gradients in a step"),
         (CUDA, ("runtime.reduce=tree", "train.micro_batch_size=4"), 1, False, "runtime.reduce is tree"),
         (Setup(), (), 1, False, None),
+        (Setup(torch.device("mps")), (), 1, False, None),
     ],
 )
 def test_graphs_are_on_where_steps_can_be_captured(

@@ -69,6 +69,12 @@ def test_a_word_alone_stays_what_it_is() -> None:
     assert math.isnan(steps.after[0])
 
 
+def test_the_other_word_of_two_is_what_each_is_compared_with() -> None:
+    steps = walk_through(MADE[:2])
+    one, other = steps.vectors
+    assert steps.before == pytest.approx([(one @ other / (one.norm() * other.norm())).item()] * 2)
+
+
 def test_long_vectors_of_one_length_see_only_themselves() -> None:
     x = torch.nn.functional.normalize(seeded(5, 4), dim=-1)
     assert not torch.allclose(attended(x), x, atol=0.1)

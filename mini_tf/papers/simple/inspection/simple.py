@@ -51,9 +51,7 @@ def walk_through(words: Sequence[str]) -> WalkThrough:
     x, view = vectors[None], Visibility(False, TokenPositions(len(words)), TokenPositions(len(words)))
     attention = _mixer().explicit(x, x, view)
     outputs = (attention.weights @ attention.values)[0, 0]
-    others = (
-        (vectors.sum(dim=0) - vectors) / (len(words) - 1) if len(words) > 1 else torch.full_like(vectors, torch.nan)
-    )
+    others = (vectors.sum(dim=0) - vectors) / (len(words) - 1)  # NaN for a single word
     before, after = (F.cosine_similarity(rows, others, dim=-1).tolist() for rows in (vectors, outputs))
     drawn = [word for word in dict.fromkeys(words) if word.lower() not in HAND_MADE]
     return WalkThrough(
