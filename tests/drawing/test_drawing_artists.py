@@ -109,7 +109,7 @@ def test_kinds_of_attention_are_sections_whose_labels_stand_once() -> None:
     assert not any(overlap(one.place, other.place) for one, other in itertools.combinations(found, 2))
     assert figures.texts(figure)[1:] == ["query", "key", "encoder", "target", "source", "cross"]
     width, height = figure.get_size_inches()
-    rows, columns = ([text for text in figure.texts if text.get_text() == side][0] for side in ("query", "key"))
+    rows, columns = (next(text for text in figure.texts if text.get_text() == side) for side in ("query", "key"))
     (left, top, _, _), (x, y, across, down) = found[0].place, found[3].place
     assert (1 - rows.get_position()[1]) * height == pytest.approx((top + y + down) / 2), "half way down the maps"
     assert columns.get_position()[0] * width == pytest.approx((left + x + across) / 2)
