@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from mini_tf.cli.evaluation.babylm import BabyLMOptions, evaluate_babylm
 from mini_tf.cli.evaluation.class_plots import ClassPlots
 from mini_tf.cli.evaluation.minimal_pairs import evaluate_pairs
 from mini_tf.cli.gate_checks import check_gates
 from mini_tf.cli.terminal.class_options import THRESHOLD, class_options
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.files import FORCE, draws
-from mini_tf.cli.terminal.loading import open_models
+from mini_tf.cli.terminal.files import FORCE, OUTPUT, draws
+from mini_tf.cli.terminal.loading import open_model, open_models, runs_of
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, INPUT_OUTPUT, NPROC, RUN, STEP
 from mini_tf.cli.terminal.processes import group_of, launched, leave_to_rank_0
 from mini_tf.recipe.data import check_evaluated
@@ -34,11 +35,12 @@ PAIRS = _input(
     help="Minimal pairs in BLiMP's format (.jsonl) or a glob. Repeatable.",
     show_default=False,
 )
+BABYLM = _input("--babylm", metavar="DIR", help="BabyLM's evaluation data: full_eval or fast_eval.")
 SCORE = _input(
     "--score",
     metavar="NAME",
-    help="With --pairs: causal for a decoder, word or token for an encoder.",
-    show_default="the first",
+    help="With --pairs or --babylm: causal for a decoder, word or token for an encoder.",
+    show_default="as BabyLM's script, or the first",
 )
 SPLIT = _input("--split", metavar="val|train", help="Split of the run's data.", show_default="val")
 MEMORY = _input(
@@ -61,7 +63,9 @@ def evaluate(
     fields: FIELDS = None,
     split: Annotated[Literal["val", "train"] | None, SPLIT] = None,
     pairs: Annotated[list[str] | None, PAIRS] = None,
+    babylm: Annotated[Path | None, BABYLM] = None,
     score: Annotated[str | None, SCORE] = None,
+    output: OUTPUT = None,
     memory: Annotated[int | None, MEMORY] = None,
     threshold: Annotated[list[str] | None, THRESHOLD] = None,
     confusion: Annotated[Path | None, CONFUSION] = None,
@@ -77,22 +81,22 @@ def evaluate(
 
     Every target counts once. Language models: loss in nats, perplexity, bits per byte, accuracy. Classes: accuracy, F1,
     Matthews correlation. Tags: entity F1. Numbers: Pearson and Spearman correlation. Generated texts: ROUGE, BLEU,
-    chrF. With --pairs instead: the share of minimal pairs whose acceptable sentence is more probable. With --threshold
-    what has no label counts as a wrong prediction, and belongs to no entity.
+    chrF. With --pairs instead: the share of minimal pairs whose acceptable sentence is more probable. With --babylm:
+    BabyLM's tasks, in both ways if the model can; of a set of runs with intervals over them; -o FILE.json writes
+    predictions for its leaderboard. With --threshold what has no label counts as wrong, and belongs to no entity.
     """
-    _check_options(
-        data,
-        fields,
-        split,
-        pairs,
-        score,
-        {"--confusion": confusion, "--calibration": calibration, "--threshold": threshold},
-    )
+    further = {"--confusion": confusion, "--calibration": calibration, "--threshold": threshold, "--memory": memory}
+    _check_options(data, fields, split, {"--pairs": pairs, "--babylm": babylm}, further)
+    _check_companions(pairs, babylm, score, output)
     pictures, bounds = ClassPlots(confusion, calibration), [Gate.parse(gate) for gate in gates or []]
     pictures.check(force)
     if (exit_code := launched(console, nproc)) is not None:
         return exit_code
 
+    if babylm is not None:
+        options = BabyLMOptions(babylm, score, output or [], force)
+        opening = partial(open_model, step=step, device=device, average=average)
+        return evaluate_babylm(console, runs_of(run), opening, options, bounds)
     trained = open_models(run, step, device, average)
     from mini_tf.jobs.run_metrics import RunMetrics
 
@@ -145,22 +149,28 @@ def _check_options(
     data: str | None,
     fields: str | None,
     split: str | None,
-    pairs: list[str] | None,
-    score: str | None,
+    instead: Mapping[str, object],
     further: Mapping[str, object],
 ) -> None:
-    """UsageFault for options that contradict each other."""
-    if score is not None and not pairs:
-        raise UsageFault(f"--score {score}: used without --pairs", hint="--pairs FILE.jsonl names the pairs")
-    others = {
-        "--data": data,
-        "--split": split,
-        "--fields": fields,
-        **{name: value or None for name, value in further.items()},
-    }
-    if pairs and (given := [name for name, value in others.items() if value is not None]):
-        raise UsageFault(f"--pairs does not combine with {given[0]}", hint="remove one of them")
+    """UsageFault for options that contradict each other. instead: options that name other data."""
+    others = {"--data": data, "--split": split, "--fields": fields, **further}
+    for name in (name for name, value in instead.items() if value):
+        against = others | {other: value for other, value in instead.items() if other != name}
+        if name == "--pairs":
+            del against["--memory"]
+        if given := [other for other, value in against.items() if value]:
+            raise UsageFault(f"{name} does not combine with {given[0]}", hint="remove one of them")
     check_evaluated(data, split, fields)
+
+
+def _check_companions(
+    pairs: list[str] | None, babylm: Path | None, score: str | None, output: Sequence[Path] | None
+) -> None:
+    """UsageFault for options that belong to others."""
+    if score is not None and not pairs and babylm is None:
+        raise UsageFault(f"--score {score}: used without --pairs", hint="--pairs FILE.jsonl names the pairs")
+    if output and babylm is None:
+        raise UsageFault(f"--output {output[0]}: used without --babylm", hint="--json prints all metrics")
 
 
 def _set_memory(trained: "Trained", memory: int | None) -> None:

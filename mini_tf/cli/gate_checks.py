@@ -9,19 +9,22 @@ if TYPE_CHECKING:
     from mini_tf.recipe.metrics import Gate
     from mini_tf.recipe.recipe import Recipe
 
+COMPLETED_BY = {"pairs": "UID", "babylm": "SCORE"}
+"""What completes a metric that ends in a dot, of `evaluate` with this option; else a class."""
 OF_SEEDS = (".mean", ".std", ".min", ".max", ".ensemble")
 """Suffixes of a metric of several seeds or folds; the name alone is their median."""
 
 
 def check_gates(
     gates: "Sequence[Gate]",
-    command: Literal["training", "evaluate", "predict", "pairs"],
+    command: Literal["training", "evaluate", "predict", "pairs", "babylm"],
     recipe: "Recipe",
     classes: Sequence[str] | None = None,
 ) -> None:
     """UsageFault if `command` does not compute the metric for this recipe, Unavailable if its package is missing.
 
-    pairs: `evaluate --pairs`. classes: names of the run's classes or tags, where known; default: those in the recipe.
+    pairs, babylm: `evaluate` with this option. classes: names of the run's classes or tags, where known; default: those
+    in the recipe.
     """
     from mini_tf.recipe.metrics import metric_names
     from mini_tf.scores import packages_of, require
@@ -48,10 +51,9 @@ def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> lis
     """All metrics of a command; a name that ends in a dot is completed by a class or entity type."""
     from mini_tf.recipe.metrics import metrics_of
     from mini_tf.recipe.sources import sources_of
-    from mini_tf.scores.intervals import PAIR_METRICS
 
-    if command == "pairs":
-        return [*PAIR_METRICS]
+    if command in COMPLETED_BY:
+        return [*_of_option(command)]
     excluded = {"loss"} if command == "predict" else set[str]()
     if command == "training" and not recipe.eval.translations:
         excluded |= _written(recipe)
@@ -63,6 +65,14 @@ def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> lis
     if command == "training":
         return [*(f"val.{name}" for name in found), "train.loss", "minutes", *of_baselines]
     return [*found, "targets", *of_baselines] if command == "evaluate" else found
+
+
+def _of_option(option: str) -> tuple[str, ...]:
+    """Metrics of `evaluate` with --pairs or --babylm."""
+    from mini_tf.data.formats.babylm_files import METRICS as BABYLM_METRICS
+    from mini_tf.scores.intervals import PAIR_METRICS
+
+    return PAIR_METRICS if option == "pairs" else BABYLM_METRICS
 
 
 def _of_baselines(recipe: "Recipe") -> "dict[str, list[str]]":
@@ -108,11 +118,11 @@ def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe",
     from mini_tf.recipe.kinds import kinds_of
     from mini_tf.recipe.metrics import metrics_of
     from mini_tf.scores import COMMON_METRICS
-    from mini_tf.scores.intervals import PAIR_METRICS
 
     kind, bare = recipe.objective.kind, metric.removeprefix("val.")
-    if command == "evaluate" and is_among(bare, PAIR_METRICS):
-        return UsageFault(f"--assert {assertion}: is a metric of minimal pairs", hint="add --pairs FILE.jsonl")
+    for option, value in (("pairs", "FILE.jsonl"), ("babylm", "DIR")):
+        if command == "evaluate" and is_among(bare, _of_option(option)):
+            return UsageFault(f"--assert {assertion}: needs --{option}", hint=f"add --{option} {value}")
     if bare in _written(recipe):
         return UsageFault(
             f"--assert {assertion}: eval.translations is 0: no text is generated", hint="remove eval.translations=0"
@@ -121,9 +131,7 @@ def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe",
     others = [
         word for word, settings in found.items() if is_among(bare, metrics_of(settings)) and bare not in COMMON_METRICS
     ]
-    listed = ", ".join(
-        f"{name}{'UID' if command == 'pairs' else 'CLASS'}" if name.endswith(".") else name for name in names
-    )
+    listed = ", ".join(f"{name}{COMPLETED_BY.get(command, 'CLASS')}" if name.endswith(".") else name for name in names)
     hint = (
         f"it belongs to {' and '.join(others)}, and the objective is {kind}" if others and kind not in others else None
     )
@@ -131,7 +139,7 @@ def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe",
         hint = "eval.baseline is false: remove it"
     elif command == "predict" and bare.startswith("baseline."):
         hint = "`minitf evaluate RUN --data FILE` measures baselines"
-    told = f"--assert {assertion}: not a metric of {'evaluate --pairs' if command == 'pairs' else command}"
+    told = f"--assert {assertion}: not a metric of {f'evaluate --{command}' if command in COMPLETED_BY else command}"
     if hint is None and (similar := _similar(metric, names)):
         return UsageFault(told, hint=f"did you mean {similar}?")
     return UsageFault(f"{told}; available: {listed}", hint=hint)

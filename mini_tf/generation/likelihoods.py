@@ -8,14 +8,16 @@ a forward pass of a row for each token.
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice, tee
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.decoding import check_finite, pad
 from mini_tf.generation.prompt_ids import Affixes
@@ -33,6 +35,9 @@ LOGITS = 2**22
 Ids = tuple[int, ...]
 Row = tuple[Ids, list[tuple[int, int]]]
 """Input ids, and (position, token) of each target."""
+Encoded = tuple[Ids, int]
+"""The ids of a text, and the position of the first one that is scored."""
+Key = TypeVar("Key")
 
 
 class TokenScores(NamedTuple):
@@ -67,12 +72,24 @@ class TextScorer:
         if score != "causal" and tokenizer.vocabulary.mask is None:
             raise RunFault("the model's tokenizer has no [MASK] token, so the model cannot score texts")
 
-    def texts(self, texts: Sequence[str], places: Sequence[str] = ()) -> list[float]:
-        """The log-probability of each text. DataFault if one is longer than the context."""
+    def texts(
+        self,
+        texts: Sequence[str],
+        places: Sequence[str] = (),
+        starts: Sequence[int] = (),
+        cut: bool = False,
+        ahead: bool = True,
+    ) -> list[float]:
+        """The log-probability of each text.
+
+        starts: how many characters of each text are read and not scored; a token counts with its last character.
+        cut: a text longer than the context is read as by `tokens`; otherwise DataFault. ahead: an encoder sees the
+        tokens behind the one that it predicts, too.
+        """
         longest = self.model.context + (self.score == "causal")  # a decoder does not read the last token
-        encoded = self._encode(texts, places, longest)
-        scores = self._scores(encoded, with_entropy=False)
-        return [sum(scores[ids].log_p) for ids in encoded]
+        encoded = self._encode(texts, places, None if cut else longest, starts)
+        scores = self._scores(encoded, with_entropy=False, ahead=ahead)
+        return [sum(scores[text].log_p) for text in encoded]
 
     def tokens(self, texts: Sequence[str], places: Sequence[str] = ()) -> list[TokenScores]:
         """The scores of the tokens of each text.
@@ -83,55 +100,77 @@ class TextScorer:
         encoded = self._encode(texts, places, None)
         scores = self._scores(encoded, with_entropy=True)
         blank = [math.nan] * (self._first - len(self._before))
-        return [TokenScores(blank + scores[ids].log_p, blank + scores[ids].entropy) for ids in encoded]
+        return [TokenScores(blank + scores[text].log_p, blank + scores[text].entropy) for text in encoded]
 
-    def _causal_rows(self, ids: Ids) -> Iterator[Row]:
-        end, context, scored, start = len(ids) - len(self._behind), self.model.context, self._first, 0
+    def notes(self, texts: Sequence[str], unit: str = "text", cut: bool = True) -> list[str]:
+        """Warnings about unknown characters; cut: and about texts that are longer than the context."""
+        unread, context = InputWarnings(self.tokenizer, self.model.context, unit), self.model.context
+        for text in dict.fromkeys(texts):
+            unread.add([text])
+        n = sum(len(ids) > context for ids in self.tokenizer.encode_batch(texts)) if cut else 0
+        subject = (
+            f"{n:,} of {len(texts):,} {unit}s {'is' if n == 1 else 'are'} longer than the context of {context} tokens"
+        )
+        how = f"there a token is predicted from the {context // 2} tokens before it or more"
+        return [*([f"{subject}; {how}"] if n else []), *unread.notes()]
+
+    def _causal_rows(self, text: Encoded) -> Iterator[Row]:
+        ids, scored = text
+        end, context = len(ids) - len(self._behind), self.model.context
+        start = max(0, min(end - 1 - context, scored - 1 - context // 2))
         while scored < end:
             stop = min(end, start + context + 1)
             yield ids[start : stop - 1], [(i - 1 - start, ids[i]) for i in range(scored, stop)]
             scored, start = stop, stop - 1 - context // 2
 
-    def _masked_rows(self, ids: Ids) -> Iterator[Row]:
+    def _masked_rows(self, text: Encoded, ahead: bool = True) -> Iterator[Row]:
+        ids, first = text
         words, mask = self.tokenizer.word_starts(np.array(ids)).cumsum(), self.tokenizer.vocabulary.mask
         assert mask is not None
-        for i in range(self._first, len(ids) - len(self._behind)):
+        end, by_word = len(ids) - len(self._behind), self.score == "word"
+        for i in range(first, end):
             start = max(0, min(i - self.model.context // 2, len(ids) - self.model.context))
             row = range(start, min(len(ids), start + self.model.context))
-            hidden = [j == i or (self.score == "word" and j > i and words[j] == words[i]) for j in row]
+            hidden = [
+                j == i or (j > i and ((by_word and words[j] == words[i]) or (not ahead and j < end))) for j in row
+            ]
             yield tuple(mask if one else ids[j] for j, one in zip(row, hidden, strict=True)), [(i - start, ids[i])]
 
-    def _scores(self, encoded: Sequence[Ids], with_entropy: bool) -> dict[Ids, TokenScores]:
+    def _scores(self, encoded: Sequence[Encoded], with_entropy: bool, ahead: bool = True) -> dict[Encoded, TokenScores]:
         """The scores of the scored tokens of each text."""
         unique = sorted(
-            set(encoded), key=lambda ids: (len(ids), ids)
+            set(encoded), key=lambda text: (len(text[0]), text)
         )  # so that equal texts have equal scores, whatever the batch
-        rows = self._causal_rows if self.score == "causal" else self._masked_rows
-        scores = {ids: TokenScores([], []) for ids in unique}
+        rows = self._causal_rows if self.score == "causal" else partial(self._masked_rows, ahead=ahead)
+        scores = {text: TokenScores([], []) for text in unique}
         self.model.eval()
         with show_progress(f"scoring {len(encoded):,} texts") as report_progress:
-            done, (own, counted) = 0, tee(batches((ids, *row) for ids in unique for row in rows(ids)))
+            done, (own, counted) = 0, tee(batches((text, *row) for text in unique for row in rows(text)))
             values = divided(self.group, own, lambda batch: self._values([row[1:] for row in batch], with_entropy))
             for batch in counted:
-                for (ids, _, _), (log_p, entropy) in zip(batch, islice(values, len(batch)), strict=True):
-                    scores[ids].log_p.extend(log_p)
-                    scores[ids].entropy.extend(entropy)
-                done += len({ids for ids, _, _ in batch})
+                for (text, _, _), (log_p, entropy) in zip(batch, islice(values, len(batch)), strict=True):
+                    scores[text].log_p.extend(log_p)
+                    scores[text].entropy.extend(entropy)
+                done += len({text for text, _, _ in batch})
                 report_progress(min(1.0, done / len(unique)))
         return scores
 
-    def _encode(self, texts: Sequence[str], places: Sequence[str], longest: int | None) -> list[Ids]:
-        encoded = []
+    def _encode(
+        self, texts: Sequence[str], places: Sequence[str], longest: int | None, starts: Sequence[int] = ()
+    ) -> list[Encoded]:
+        encoded: list[Encoded] = []
         for number, ids in enumerate(self.tokenizer.encode_batch(texts)):
             place = f"{places[number]}: " if places else ""
             where = places[number : number + 1]
             sequence = (*self._before, *map(int, ids), *self._behind)
-            if not len(ids):
-                raise DataFault(f"{place}the text {texts[number][:40]!r} has no token", where=where)
+            start = starts[number] if starts else 0
+            n_read = sum(last <= start for _, last in self.tokenizer.spans(texts[number])[1]) if start else 0
+            if len(ids) == n_read:
+                raise DataFault(f"{place}the text {texts[number][start:][:40]!r} has no token", where=where)
             if longest is not None and len(sequence) > longest:
                 what = f"a text of {len(sequence)} tokens, more than the model's context of {self.model.context}"
                 raise DataFault(f"{place}{what}", hint="remove the line", where=where)
-            encoded.append(sequence)
+            encoded.append((sequence, max(self._first, len(self._before) + n_read)))
         return encoded
 
     def _values(self, rows: Sequence[Row], with_entropy: bool) -> list[tuple[list[float], list[float]]]:
@@ -187,10 +226,12 @@ def predict_targets(
 
 
 def batches(
-    rows: Iterator[tuple[Ids, Ids, list[tuple[int, int]]]],
-) -> Iterator[list[tuple[Ids, Ids, list[tuple[int, int]]]]]:
-    """Successive rows in batches of at most BATCH_TOKENS; rows without a target are left out."""
-    batch: list[tuple[Ids, Ids, list[tuple[int, int]]]] = []
+    rows: Iterator[tuple[Key, Ids, list[tuple[int, int]]]],
+) -> Iterator[list[tuple[Key, Ids, list[tuple[int, int]]]]]:
+    """Successive rows, each behind what it belongs to, in batches of at most BATCH_TOKENS; rows without a target are
+    left out.
+    """
+    batch: list[tuple[Key, Ids, list[tuple[int, int]]]] = []
     for row in rows:
         if not row[2]:
             continue

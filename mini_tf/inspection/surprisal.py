@@ -17,7 +17,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mini_tf.data.tokenization.input_warnings import InputWarnings
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.terminal import sentence, table
 from mini_tf.generation.likelihoods import TokenScores
@@ -60,11 +59,8 @@ class Settings(ModelViewSettings):
         if not lines:
             raise DataFault(f"{name} has no text", hint="give a text per line", where=(name,))
         pipeline: Any = objective.pipeline()
-        scores = (
-            pipeline.build(trained)
-            .text_scorer(kind)
-            .tokens([*lines.values()], [f"{name}:{number}" for number in lines])
-        )
+        scorer = pipeline.build(trained).text_scorer(kind)
+        scores = scorer.tokens([*lines.values()], [f"{name}:{number}" for number in lines])
         unit, scale = ("bits", 1 / math.log(2)) if self.bits else ("nats", 1.0)
         tokens = [
             token
@@ -82,7 +78,7 @@ class Settings(ModelViewSettings):
         }
         means = ", ".join(f"{metric} {_shown(mean)} {unit}" for metric, mean in metrics.items())
         summary = f"Means of {len(scored):,} tokens: {means}. {description[0].upper()}{description[1:]}."
-        notes = _notes(trained, [*lines.values()], scores)
+        notes = scorer.notes([*lines.values()])
         return View(
             {
                 "score": kind,
@@ -171,15 +167,3 @@ def _csv(columns: Sequence[str], rows: Sequence[TokenSurprisal | WordSurprisal])
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerows([columns, *rows])
     return lines.getvalue().encode()
-
-
-def _notes(trained: Trained, texts: Sequence[str], scores: Sequence[TokenScores]) -> list[str]:
-    """Unknown characters, and texts that are longer than the context."""
-    context = trained.model.context
-    unread = InputWarnings(trained.tokenizer, context, "text")
-    for text in texts:
-        unread.add([text])
-    n_long = sum(len(of_text.log_p) > context for of_text in scores)
-    subject = f"{n_long} of {len(texts)} texts {'is' if n_long == 1 else 'are'} longer than the context"
-    long = f"{subject} of {context} tokens; there a token is predicted from the {context // 2} tokens before it or more"
-    return [*([long] if n_long else []), *unread.notes()]

@@ -17,6 +17,7 @@ class ContinuationSettings(PipelineSettings):
     TEXT_SCORES = {
         "causal": "sum of log p(token | tokens before it); without a separator at the start, from the second token on"
     }
+    BABYLM_BACKENDS = {"causal": "causal"}
     CHECK_COPYING = True
     DESCRIPTION = "continues a prompt"
 

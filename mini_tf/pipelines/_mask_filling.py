@@ -39,6 +39,7 @@ class MaskFillingSettings(PipelineSettings):
         "word": "pseudo-log-likelihood: each token masked together with the later tokens of its word",
         "token": "pseudo-log-likelihood: each token masked alone",
     }
+    BABYLM_BACKENDS = {"token": "mlm"}
     DESCRIPTION = "fills each [MASK] of a prompt"
 
     def build(self, bundle: ModelBundle) -> "MaskFilling":

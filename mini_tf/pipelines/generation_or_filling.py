@@ -22,6 +22,7 @@ from mini_tf.system.errors import UsageFault
 class Settings(ContinuationSettings):
     READS_MASKS = True
     TEXT_SCORES = ContinuationSettings.TEXT_SCORES | MaskFillingSettings.TEXT_SCORES
+    BABYLM_BACKENDS = ContinuationSettings.BABYLM_BACKENDS | {"token": "mntp"}
     DESCRIPTION = "fills each [MASK] of a prompt, or continues a prompt without one"
 
     def build(self, bundle: ModelBundle) -> "GenerationOrFilling":

@@ -122,6 +122,44 @@ def test_tokens_around_a_text_are_read_and_not_scored(runs: Path) -> None:
     assert score == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize(("name", "kind"), [("decoder", "causal"), ("encoder", "token"), ("encoder", "word")])
+@pytest.mark.parametrize("ahead", [True, False])
+def test_only_tokens_that_end_behind_the_start_are_scored(runs: Path, name: str, kind: str, ahead: bool) -> None:
+    """Not ahead: all tokens behind a masked one are masked, too."""
+    opened = open_trained(runs / name, device="cpu")
+    text, start, vocabulary = "no sailor ever saw the kings sleep", 25, opened.tokenizer.vocabulary
+    ids, spans = opened.tokenizer.spans(text)
+    words = [text[:first].count(" ") + text[first:last].startswith(" ") for first, last in spans]
+    expected = 0.0
+    for i in (i for i, (_, last) in enumerate(spans) if last > start):
+        hidden = [
+            j == i or (j > i and (not ahead or (kind == "word" and words[j] == words[i]))) for j in range(len(ids))
+        ]
+        shown = ids if name == "decoder" else np.where(hidden, vocabulary.mask, ids)
+        with torch.no_grad():
+            y = opened.model(Tokens(torch.tensor([[vocabulary.separator, *shown.tolist()]]))).y
+            expected += float(opened.model.logits(y)[0, i + (name == "encoder")].log_softmax(-1)[ids[i]])
+    assert text[start - 2 : start] == "ki"
+    [score] = pipeline_of(opened).text_scorer(kind).texts([text], starts=[start], ahead=ahead)
+    assert score == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_end_of_a_long_text_is_scored_with_a_context_before_it(runs: Path) -> None:
+    opened = open_trained(runs / "decoder", device="cpu")
+    scorer, context, beginning = pipeline_of(opened).text_scorer("causal"), opened.model.context, "the old sailor " * 20
+    [score] = scorer.texts([beginning + "sleeps"], starts=[len(beginning)], cut=True)
+    ids = opened.tokenizer.encode(beginning + "sleeps")
+    n = sum(last > len(beginning) for _, last in opened.tokenizer.spans(beginning + "sleeps")[1])
+    with torch.no_grad():
+        y = opened.model(Tokens(torch.tensor([ids[-context - 1 : -1].tolist()]))).y
+        log_p = opened.model.logits(y)[0].log_softmax(-1)
+    assert score == pytest.approx(sum(float(log_p[-i, ids[-i]]) for i in range(1, n + 1)), rel=1e-5)
+    parts = [
+        scorer.texts([start + " sleeps" * 99], starts=[len(start)], cut=True) for start in (beginning, "a" + beginning)
+    ]
+    assert parts[0] == pytest.approx(parts[1], rel=1e-5)  # longer than a context, with half a context before it
+
+
 def test_accuracy_counts_ties_half_and_has_wilsons_interval() -> None:
     scores = pair_scores([-1.0, -2.0, -3.0, -1.0], [-2.0, -1.0, -3.0, -5.0])
     assert (scores.accuracy, scores.ties, scores.n, scores.difference) == (2.5 / 4, 1, 4, 1.0)

@@ -19,7 +19,6 @@ def evaluate_pairs(
 ) -> int:
     """Score both sentences of each pair and print the accuracy, in all and by paradigm and phenomenon."""
     from mini_tf.data.formats.tables import GROUPS, read_pairs
-    from mini_tf.data.tokenization.input_warnings import InputWarnings
     from mini_tf.drawing.terminal import table
     from mini_tf.pipelines import pipeline_of
     from mini_tf.scores.intervals import pair_scores
@@ -31,13 +30,11 @@ def evaluate_pairs(
         [text for pair in pairs for text in (pair.good, pair.bad)],
         [pair.where for pair in pairs for _ in range(2)],
     )
-    unread = InputWarnings(trained.tokenizer, trained.model.context, "sentence")
-    for text in dict.fromkeys(texts):
-        unread.add([text])
-    for note in unread.notes():
-        console.say(note)
     with group_of() as group:
-        scores = pipeline_of(trained).text_scorer(kind, group).texts(texts, places)
+        scorer = pipeline_of(trained).text_scorer(kind, group)
+        for note in scorer.notes(texts, "sentence", cut=False):
+            console.say(note)
+        scores = scorer.texts(texts, places)
     leave_to_rank_0(group)
     found = list(zip(pairs, scores[::2], scores[1::2], strict=True))
     overall = pair_scores(scores[::2], scores[1::2])

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mini_tf.cli.terminal.streams import is_terminal
@@ -51,6 +52,14 @@ def open_models(run: str, step: str | None, device: str, average: str | None = N
         from mini_tf.trained.ensembles import open_ensemble
 
         return open_ensemble(run, step, device, average)
+
+
+def runs_of(run: str) -> list[Path]:
+    """The folders of a set's runs, or the one of a single run. RunFault if there is no such run."""
+    from mini_tf.run.finding import find, member_folders
+
+    folder = find(run)
+    return member_folders(folder) or [folder]
 
 
 def check_run(run: str, step: str | None = None, device: str = "auto") -> None:

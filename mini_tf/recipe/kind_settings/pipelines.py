@@ -92,6 +92,8 @@ class PipelineSettings(Kind):
     accumulator that is a `training.evaluation.ClassPredictions`; `calibration`, for a `ClassProbabilities`."""
     TEXT_SCORES: ClassVar[Mapping[str, str]] = {}
     """Ways to score a text by a log-probability (`evaluate --pairs`), the default first, each with its description."""
+    BABYLM_BACKENDS: ClassVar[Mapping[str, str]] = {}
+    """Those of TEXT_SCORES by which BabyLM's evaluation pipeline scores such a model, each with its name there."""
     PREDICTS_CLASSES: ClassVar[bool] = False
     """It predicts classes, with the options --top and --threshold of `predict`."""
     CHECK_COPYING: ClassVar[bool] = False

@@ -1,0 +1,151 @@
+"""`minitf evaluate RUN --babylm DIR`: BabyLM's tasks, for one model or for all runs of a set."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mini_tf.cli.gate_checks import check_gates
+from mini_tf.cli.terminal import files
+from mini_tf.cli.terminal.console import Console
+from mini_tf.cli.terminal.processes import group_of, leave_to_rank_0
+from mini_tf.recipe.metrics import Gate, failures
+from mini_tf.system.errors import GateMissed, UsageFault
+
+if TYPE_CHECKING:
+    from mini_tf.scores.babylm_scores import TaskScore
+    from mini_tf.trained.babylm_tasks import Measured
+    from mini_tf.trained.opening import Trained
+
+OFFICIAL = "BabyLM's own script takes the first of equal scores, the right answer: what it prints is in the last column"
+
+
+class BabyLMOptions(NamedTuple):
+    """--babylm, --score, --output and --force."""
+
+    folder: Path
+    score: str | None
+    output: Sequence[Path]
+    force: bool
+
+    def file(self, kind: str, trained: "Trained", kinds: Sequence[str]) -> list[tuple[str, Path]]:
+        """The kind and its file of predictions, if there is one: with several kinds, FILE-BACKEND.json."""
+        backend = _backends(trained).get(kind, kind)
+        named = (path if len(kinds) == 1 else path.with_stem(f"{path.stem}-{backend}") for path in self.output)
+        return [(kind, path) for path in named]
+
+
+def evaluate_babylm(
+    console: Console,
+    runs: Sequence[Path],
+    opening: Callable[[str], "Trained"],
+    options: BabyLMOptions,
+    bounds: Sequence[Gate],
+) -> int:
+    """Score the tasks that the folder has with each run; print a table for each way to score a text."""
+    from mini_tf.data.formats.babylm_files import read_babylm
+    from mini_tf.pipelines import pipeline_of
+    from mini_tf.scores import missing_warning
+    from mini_tf.trained.babylm_tasks import measure
+
+    if options.output and len(runs) > 1:
+        fault = f"--output {options.output[0]}: predictions are of one model, and {runs[0].parent} has {len(runs)}"
+        raise UsageFault(fault, hint=f"name one of its runs: minitf evaluate {runs[0]}")
+    tasks, notes = read_babylm(options.folder)
+    found: dict[str, list[Measured]] = {}
+    written: list[tuple[str, Path]] = []
+    with group_of() as group:
+        for run in runs:
+            trained = opening(str(run))
+            kinds = _kinds(trained, options.score)
+            check_gates(bounds, "babylm", trained.recipe)
+            written = [pair for kind in kinds for pair in options.file(kind, trained, kinds)]
+            files.check([path for _, path in written], (".json",), options.force)
+            for kind in kinds:
+                scorer = pipeline_of(trained).text_scorer(kind, group)
+                if not found:
+                    texts = [text for items in tasks.values() for item in items for text in item.texts]
+                    notes += [*scorer.notes(texts), *filter(None, [missing_warning("scikit-learn")])]
+                    for note in notes:
+                        console.say(note)
+                found.setdefault(kind, []).append(measure(tasks, scorer))
+    leave_to_rank_0(group)
+    for kind, path in written:
+        files.write_all(console, [path], found[kind][0].predictions)
+    return _report(console, runs, trained, found, notes, bounds)
+
+
+def _backends(trained: "Trained") -> dict[str, str]:
+    pipeline = trained.recipe.objective.pipeline()
+    return {} if pipeline is None else dict(pipeline.BABYLM_BACKENDS)
+
+
+def _kinds(trained: "Trained", score: str | None) -> list[str]:
+    """The ways to score a text: the given one, or those of BabyLM's script. UsageFault if there is none."""
+    kind, _ = trained.recipe.objective.text_score(score, trained.folder.name, "--babylm")
+    return [kind] if score is not None else [*_backends(trained)]
+
+
+def _report(
+    console: Console,
+    runs: Sequence[Path],
+    trained: "Trained",
+    found: "dict[str, list[Measured]]",
+    notes: Sequence[str],
+    bounds: Sequence[Gate],
+) -> int:
+    """Print tables, JSON and what fails."""
+    from mini_tf.drawing.terminal import sentence, table
+
+    of_kinds = {
+        kind: {task: _over_runs([one.scores[task] for one in measured]) for task in measured[0].scores}
+        for kind, measured in found.items()
+    }
+    first = next(iter(of_kinds.values()))
+    metrics = {f"babylm.{task}": score["value"] for task, score in first.items()}
+    metrics |= {
+        f"babylm.{task}.{kind}": score["value"] for kind, tasks in of_kinds.items() for task, score in tasks.items()
+    }
+    result = {"runs": [str(run) for run in runs], "scores": of_kinds, "notes": [*notes]}
+    console.output(run=runs[0] if len(runs) == 1 else runs[0].parent, metrics=metrics, result=result)
+    for kind, tasks in of_kinds.items():
+        _, description = trained.recipe.objective.text_score(kind, trained.folder.name, "--babylm")
+        rows = [
+            [task, score["measure"], str(score["n"]), f"{score['value']:.4f}", _interval(score), *_ties(score)]
+            for task, score in tasks.items()
+        ]
+        console.show(table, ["task", "measure", "items", "score", "95 % interval", "ties", "official"], rows)
+        over = f"Intervals of Student's t over {len(runs)} runs" if len(runs) > 1 else "Bootstrap intervals"
+        console.show(
+            sentence, f"{description[0].upper()}{description[1:]}. {over}. A tie counts 1 / n of n equal answers."
+        )
+    if any(score["ties"] for tasks in of_kinds.values() for score in tasks.values()):
+        console.say(OFFICIAL)
+    if missed := failures(bounds, metrics):
+        raise GateMissed(missed[0], faults=missed)
+    return 0
+
+
+def _over_runs(scores: "Sequence[TaskScore]") -> dict[str, Any]:
+    """The score of one run with its interval, or the means over several, with Student's interval over them."""
+    from mini_tf.scores.intervals import mean_interval
+
+    first = scores[0]
+    if len(scores) == 1:
+        return first._asdict()
+    mean = mean_interval([score.value for score in scores])
+    half = mean.half or 0.0
+    official = None if first.official is None else mean_interval([score.official or 0.0 for score in scores]).mean
+    subtasks = {name: mean_interval([score.subtasks[name] for score in scores]).mean for name in first.subtasks}
+    return {
+        **first._asdict(),
+        **{"value": mean.mean, "low": mean.mean - half, "high": mean.mean + half, "official": official},
+        **{"ties": sum(score.ties for score in scores), "subtasks": subtasks, "values": [one.value for one in scores]},
+    }
+
+
+def _interval(score: dict[str, Any]) -> str:
+    return f"{score['low']:.4f} to {score['high']:.4f}"
+
+
+def _ties(score: dict[str, Any]) -> list[str]:
+    return ["", ""] if score["official"] is None else [str(score["ties"]), f"{score['official']:.4f}"]
