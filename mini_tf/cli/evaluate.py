@@ -170,7 +170,8 @@ def _check_companions(
     if score is not None and not pairs and babylm is None:
         raise UsageFault(f"--score {score}: used without --pairs", hint="--pairs FILE.jsonl names the pairs")
     if output and babylm is None:
-        raise UsageFault(f"--output {output[0]}: used without --babylm", hint="--json prints all metrics")
+        fault = f"--output {output[0]}: used without --babylm, so there are no predictions, only metrics"
+        raise UsageFault(fault, hint="--json prints them for programs: minitf evaluate RUN --json > FILE")
 
 
 def _set_memory(trained: "Trained", memory: int | None) -> None:

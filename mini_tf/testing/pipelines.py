@@ -121,6 +121,8 @@ def scores_texts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
     has = type(fixture.pipeline).text_scorer is not Pipeline.text_scorer
     message = "TEXT_SCORES must be declared if and only if the pipeline defines text_scorer"
     assert has == bool(fixture.settings.TEXT_SCORES), message
+    unknown = {*fixture.settings.BABYLM_BACKENDS} - {*fixture.settings.TEXT_SCORES}
+    assert not unknown, f"BABYLM_BACKENDS must be TEXT_SCORES: {unknown} are not"
     texts = ["the old man", "a", "the old man", "no dog ever saw the old man sleep"]
     for kind in fixture.settings.TEXT_SCORES:
         scorer = fixture.pipeline.text_scorer(kind)

@@ -121,6 +121,11 @@ COMMANDS = {
         "evaluate masked --pairs minimal.jsonl",
         "evaluate spans --pairs minimal.jsonl --score token",
     ),
+    "evaluate babylm": command(
+        "evaluate stream --babylm babylm --json",
+        "evaluate masked --babylm babylm -o predictions.json",
+        "evaluate spans --babylm .",
+    ),
     "evaluate pairs": command("evaluate pairs --json", "evaluate killed"),
     "evaluate classes": command(
         "evaluate classify", "evaluate classify --confusion confusion.json --calibration calibration.png"

@@ -427,5 +427,8 @@ def write_files(folder: Path) -> None:
         {"sentence_good": f"the {word} was old", "sentence_bad": f"the {word} were old", "UID": word}
         for word in ("king", "house")
     ]
-    for name, rows in (("questions", questions), ("chats", chats), ("minimal", minimal)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    targets = [{"Domain": "a", "Context1": "the old king", "Target1": word, "Target2": "river"} for word in words[:3]]
+    lists = (("questions", questions), ("chats", chats), ("minimal", minimal))
+    for name, rows in (*lists, ("babylm/blimp_fast/minimal", minimal), ("babylm/ewok_fast/a", targets)):
+        (file := folder / f"{name}.jsonl").parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))

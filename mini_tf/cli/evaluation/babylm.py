@@ -27,11 +27,10 @@ class BabyLMOptions(NamedTuple):
     output: Sequence[Path]
     force: bool
 
-    def file(self, kind: str, trained: "Trained", kinds: Sequence[str]) -> list[tuple[str, Path]]:
-        """The kind and its file of predictions, if there is one: with several kinds, FILE-BACKEND.json."""
-        backend = _backends(trained).get(kind, kind)
-        named = (path if len(kinds) == 1 else path.with_stem(f"{path.stem}-{backend}") for path in self.output)
-        return [(kind, path) for path in named]
+    def files_of(self, kind: str, trained: "Trained", is_only: bool) -> list[Path]:
+        """The files of predictions by a way to score texts: FILE-BACKEND.json, if it is not the only one."""
+        end = "" if is_only else f"-{_backends(trained).get(kind, kind)}"
+        return [path.with_stem(f"{path.stem}{end}") for path in self.output]
 
 
 def evaluate_babylm(
@@ -52,14 +51,14 @@ def evaluate_babylm(
         raise UsageFault(fault, hint=f"name one of its runs: minitf evaluate {runs[0]}")
     tasks, notes = read_babylm(options.folder)
     found: dict[str, list[Measured]] = {}
-    written: list[tuple[str, Path]] = []
+    outputs: dict[str, list[Path]] = {}
     with group_of() as group:
         for run in runs:
             trained = opening(str(run))
             kinds = _kinds(trained, options.score)
             check_gates(bounds, "babylm", trained.recipe)
-            written = [pair for kind in kinds for pair in options.file(kind, trained, kinds)]
-            files.check([path for _, path in written], (".json",), options.force)
+            outputs = {kind: options.files_of(kind, trained, len(kinds) == 1) for kind in kinds}
+            files.check([path for paths in outputs.values() for path in paths], (".json",), options.force)
             for kind in kinds:
                 scorer = pipeline_of(trained).text_scorer(kind, group)
                 if not found:
@@ -69,8 +68,8 @@ def evaluate_babylm(
                         console.say(note)
                 found.setdefault(kind, []).append(measure(tasks, scorer))
     leave_to_rank_0(group)
-    for kind, path in written:
-        files.write_all(console, [path], found[kind][0].predictions)
+    for kind, paths in outputs.items():
+        files.write_all(console, paths, found[kind][0].predictions)
     return _report(console, runs, trained, found, notes, bounds)
 
 
@@ -82,7 +81,7 @@ def _backends(trained: "Trained") -> dict[str, str]:
 def _kinds(trained: "Trained", score: str | None) -> list[str]:
     """The ways to score a text: the given one, or those of BabyLM's script. UsageFault if there is none."""
     kind, _ = trained.recipe.objective.text_score(score, trained.folder.name, "--babylm")
-    return [kind] if score is not None else [*_backends(trained)]
+    return [kind] if score is not None else [*_backends(trained)] or [kind]
 
 
 def _report(

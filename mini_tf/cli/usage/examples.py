@@ -21,6 +21,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "minitf evaluate last",
         "minitf evaluate last --data my.txt --assert 'loss<5'",
         "minitf evaluate last --pairs pairs.jsonl --assert 'pairs.accuracy>0.6'",
+        "minitf evaluate last --babylm evaluation_data/full_eval -o predictions.json --assert 'babylm.blimp>0.6'",
     ),
     "serve": ("minitf serve last", "minitf serve last --port 0 --queue 16"),
     "convert": (

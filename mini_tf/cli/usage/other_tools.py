@@ -143,9 +143,9 @@ OPTIONS: dict[str, dict[str, str]] = {
     "evaluate": _by_word(
         {
             "all metrics are printed; --assert 'loss<5' checks one": "--metric --metrics",
-            "--json prints them for programs: minitf {command} RUN --json > FILE": "--output --out -o",
+            "--json prints them for programs: minitf {command} RUN --json > FILE": "--out",
             "--data FILE": "--test --test-file --input -i --dataset --file --validation-file",
-            "--pairs FILE compares minimal pairs, as those of BLiMP; other benchmarks are not here": "--tasks --task",
+            "--babylm DIR: BabyLM's tasks; --pairs FILE: such pairs; other benchmarks are not here": "--tasks --task",
             _LEAVE_OUT: "--batch-size --limit --max-samples --max-eval-samples",
         }
     ),
