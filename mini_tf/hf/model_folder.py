@@ -18,7 +18,7 @@ from mini_tf.hf.config_json import MOST_FAULTS, no_such_model
 from mini_tf.hf.families import Config, Family, Head
 from mini_tf.hf.family_choice import CONFIG, family_of
 from mini_tf.hf.layouts import expected_shapes, pairs_of, read_tensors
-from mini_tf.hf.tokenizer_config import FORCED_BOS, begin_token, generation_note
+from mini_tf.hf.tokenizer_config import FORCED_BOS, begin_token, chat_note, generation_note
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import SingleTokenizer
@@ -273,7 +273,11 @@ def open_foreign(
     model.load_weights(weights)
     generation = generation_note(folder, config, (FORCED_BOS,) if recipe.model.SOURCE else ())
     unread = f"{config.where}: not read: {_listed(config.unread)}" if config.unread else None
-    notes = [*dict.fromkeys(note for one in loaded for note in one.notes), *notes, *filter(None, [generation, unread])]
+    notes = [
+        *dict.fromkeys(note for one in loaded for note in one.notes),
+        *notes,
+        *filter(None, [generation, chat_note(folder, config), unread]),
+    ]
     head = head.with_pool_of(recipe.objective)
     return ForeignModel(family, head, recipe, model.eval(), own, source, labels, notes)
 
@@ -296,7 +300,7 @@ def _tokenizer(settings: SingleTokenizer, recipe: Recipe, config: Config) -> Tok
 def _labels(config: Config, head: Head, recipe: Recipe) -> Labels | None:
     """The labels of a task, by id2label; None of objectives without labels."""
     if "tokens" in recipe.objective.PREDICTS or recipe.objective.dataset().STREAM:
-        return None
+        return recipe.objective.dataset().fit_labels(())
     n, names = config.n_labels, config.mapping("id2label")
     if head.numbers:
         config.only("problem_type", "regression")

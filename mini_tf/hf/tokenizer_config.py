@@ -36,6 +36,7 @@ DEFAULTS: Mapping[str, tuple[Any, ...]] = {
 
 CHAT = "{{ %(separator)s }}{%% for message in messages %%}{{ message['content'] }}{{ %(separator)s }}{%% endfor %%}"
 """The Jinja template of chats: messages between separators."""
+CHAT_FILE = "chat_template.jinja"
 
 
 def _values(path: Path) -> Mapping[str, Any]:
@@ -78,6 +79,28 @@ def special_token(folder: Path, name: str, config: Config) -> str | None:
     with suppress(DataFault):
         return _named(Tokenizer.load(folder), config.get(f"{name}_id"))
     return None
+
+
+def chat_template(folder: Path) -> str | None:
+    """The Jinja template of chats of a folder; None if it has none."""
+    if (folder / CHAT_FILE).is_file():
+        return read_small_file(folder / CHAT_FILE).decode(errors="replace").strip()
+    given = _values(folder / SETTINGS).get("chat_template")
+    return None if given is None else str(given)
+
+
+def chat_separator(folder: Path, config: Config) -> str | None:
+    """The special token around each message of a chat, if the folder's template is `CHAT`; else None."""
+    template = chat_template(folder)
+    names = (special_token(folder, role, config) for role in ("bos_token", "eos_token"))
+    return next((name for name in names if name and template == CHAT % {"separator": json.dumps(name)}), None)
+
+
+def chat_note(folder: Path, config: Config) -> str | None:
+    """A note on a chat template that minitf does not have."""
+    if chat_template(folder) is None or chat_separator(folder, config) is not None:
+        return None
+    return "left out: its chat template; minitf has that of messages between separators, and prompts are continued"
 
 
 def _named(tokenizer: Tokenizer, id: Any) -> str | None:

@@ -16,6 +16,7 @@ BERT = (
     "model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2, norm_place: post, embed_norm: true, bias: true,"
     " activation: gelu,"
 )
+GPT2 = "model={kind: decoder, d_model: 16, n_layers: 1, n_heads: 2, bias: true, activation: gelu, positions: learned}"
 LLAMA = "model={kind: decoder, d_model: 16, n_layers: 1, n_heads: 2, activation: swiglu, norm: rms, positions: rotary}"
 MARIAN = (
     "model={kind: encoder_decoder, d_model: 16, n_layers: 1, n_heads: 2, norm_place: post, bias: true, activation:"
@@ -246,3 +247,39 @@ def test_a_tagger_is_written_if_its_output_layer_has_a_bias(bias: bool, tmp_path
         ]
     else:
         refused(done, "objective.head_bias is False, which bert has True", exit_code=5)
+
+
+@pytest.mark.parametrize("model", [LLAMA, GPT2])
+def test_a_model_of_chats_answers_messages_again_when_it_comes_back(model: str, tmp_path: Path) -> None:
+    """Also after transformers has saved the template in a file of its own."""
+    rows = [{"prompt": f"say {word} {n}", "response": word} for n, word in enumerate(("red", "dog", "sun") * 8)]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    data = (f"data={{train: {tmp_path / 'rows.jsonl'}, split: 25%}}", "objective=instruct", "eval.translations=0")
+    run = trained(tmp_path / "run", *data, model, "train={steps: 4, batch_size: 8, context: 32}")
+    theirs = exported(run)
+    chat = (
+        {"role": "user", "content": "say dog"},
+        {"role": "assistant", "content": "dog"},
+        {"role": "user", "content": "?"},
+    )
+    asked = "say red", json.dumps({"messages": chat}), "--seed", "1", "--max-new-tokens", "12"
+    answers = minitf("generate", run, *asked).stdout
+    for folder in (theirs, tmp_path / "saved"):
+        done = minitf("import", folder, "-o", tmp_path / f"from {folder.name}")
+        assert done.exit_code == 0, done.stderr
+        assert "chat template" not in done.stderr
+        assert minitf("generate", tmp_path / f"from {folder.name}", *asked).stdout == answers
+        if folder == theirs:
+            transformers().AutoTokenizer.from_pretrained(theirs).save_pretrained(tmp_path / "saved")
+            transformers().AutoModelForCausalLM.from_pretrained(theirs).save_pretrained(tmp_path / "saved")
+    assert (tmp_path / "saved" / "chat_template.jinja").exists()
+
+
+def test_another_chat_template_is_left_out_and_named(tmp_path: Path) -> None:
+    folder = folder_of("llama", tmp_path / "theirs")
+    (folder / "chat_template.jinja").write_text(
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}"
+    )
+    done = minitf("import", folder, "-o", tmp_path / "run")
+    assert done.exit_code == 0, done.stderr
+    assert "left out: its chat template" in done.stderr

@@ -165,13 +165,12 @@ def test_a_small_model_of_a_shipped_recipe_is_theirs(name: str, tmp_path: Path) 
         assert f"`{type(model).__name__}`" == SHIPPED[name]
         generate = transformers().pipeline("text-generation", model=model, tokenizer=theirs, device="cpu")
         [text] = generate("The cat", max_new_tokens=12, do_sample=False, return_full_text=False)
-        chats = bundle.recipe.objective.kind == "instruct"  # of which the import knows nothing
-        for folder in (run,) if chats else (run, tmp_path / "again"):
+        for folder in (run, tmp_path / "again"):
             [ours] = results(
                 minitf("generate", folder, "The cat", "--greedy", "--max-new-tokens", "12", "--json").stdout
             )
             assert ours["texts"] == [text["generated_text"]]
-        if chats:
+        if bundle.recipe.objective.kind == "instruct":
             messages = [{"role": "user", "content": "The cat"}]
             [text] = generate(messages, max_new_tokens=12, do_sample=False)
             assert text["generated_text"][-1]["content"] == ours["texts"][0]

@@ -19,10 +19,12 @@ from mini_tf.hf.config_json import NO_EFFECT, Config, no_such_model
 from mini_tf.hf.equivalence import GATED
 from mini_tf.hf.gguf_architecture import GgufArchitecture
 from mini_tf.hf.layouts import Layer, Layout, Names, within
-from mini_tf.hf.tokenizer_config import end_ids, forced_bos, pad_token, special_token
+from mini_tf.hf.tokenizer_config import chat_separator, end_ids, forced_bos, pad_token, special_token
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.kinds import Kind, settings_of
 
+NEXT_TOKEN = {"kind": "next_token"}
+"""The objective of a head that continues texts."""
 __all__ = ["Config", "ConfigKey", "Facts", "Family", "Head", "Layout", "Names", "their_word", "value_of"]
 
 
@@ -254,6 +256,7 @@ class Family(Kind):
         model = self.settings(config, head)
         self._refuse_other_models(config, settings)
         objective = {**(head.objective or {"kind": settings.OBJECTIVE}), **head.needs, **self.pooling(config, head)}
+        separator = chat_separator(folder, config) if head.objective == NEXT_TOKEN else None
         # The recipe must say how long it trains; a run that was imported has no step.
         roles = {"separator": self.SEPARATOR, "begin": self.BEGIN}
         named = {key: special_token(folder, role, config) for key, role in roles.items() if role is not None}
@@ -269,6 +272,8 @@ class Family(Kind):
             tokenizer |= {"forced_bos": first_id}
         if settings.SOURCE and (two := find_two(folder)) is not None:
             tokenizer |= {"path": str(two[0]), "source": tokenizer | {"path": str(two[1])}}
+        if separator is not None:
+            objective, tokenizer = {"kind": "instruct"}, tokenizer | {"separator": separator}
         data = {} if head.data is None else {"train": head.data}
         train = {"steps": 1, "context": self.context(config)}
         config.integer("vocab_size")

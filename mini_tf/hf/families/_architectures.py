@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from mini_tf.hf.families import Config, ConfigKey, Facts, Family, Head, Layout, value_of
+from mini_tf.hf.families import NEXT_TOKEN, Config, ConfigKey, Facts, Family, Head, Layout, value_of
 from mini_tf.hf.layouts import Layer, Names, as_row, within
 from mini_tf.recipe.kinds import Kind
 
@@ -47,7 +47,7 @@ def decoder_heads(name: str, causal: str) -> tuple[Head, ...]:
     """The heads of a decoder: of next tokens, of classes or numbers of texts by their last token, and none."""
     texts, pools, needs = f"{name}ForSequenceClassification", tuple(DecoderFamily.POOLS), {"dense": None}
     return (
-        Head(f"{name}{causal}", {"kind": "next_token"}),
+        Head(f"{name}{causal}", NEXT_TOKEN),
         Head(texts, {"kind": "classify"}, needs={**RAW, **needs, "head_bias": False}, pools=pools),
         Head(texts, {"kind": "regress"}, needs={"wide": None, **needs, "head_bias": False}, pools=pools, numbers=True),
         Head(f"{name}Model", None, True, "last_hidden_state"),

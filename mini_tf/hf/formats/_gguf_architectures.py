@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mini_tf.hf.families import Head
+from mini_tf.hf.families import NEXT_TOKEN, Head
 from mini_tf.hf.family_model import FamilyModel
 from mini_tf.hf.gguf_architecture import GgufArchitecture
 from mini_tf.system.errors import RunFault
@@ -80,7 +80,7 @@ def activation_of(config: Mapping[str, Any]) -> str:
 def _other_outputs(architecture: GgufArchitecture, head: Head) -> list[str]:
     """Why an architecture does not have the outputs of a head, if so."""
     if architecture.causal:
-        continues = head.objective is not None and head.objective["kind"] == "next_token"
+        continues = head.objective == NEXT_TOKEN
         return [] if continues else [f"{architecture.word} continues texts, and {head.architecture} does not"]
     if head.pools:
         return [] if architecture.classes else [f"the classifiers of {architecture.word} have tanh"]
