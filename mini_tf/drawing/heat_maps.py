@@ -69,15 +69,16 @@ def _draw_section(
     width, height = layout.map_size(section.first)
     first_x, first_y = left + labels[0], top + layout.top
     for row, of_line in enumerate(section.maps):
-        for column, panel in enumerate(of_line):
-            axes = add_axes(figure, first_x + column * step_x, first_y + row * step_y, width, height)
+        for number, panel in enumerate(of_line):
+            axes = add_axes(figure, first_x + number * step_x, first_y + row * step_y, width, height)
             numbers = _numbers(panel.values, scale) if layout.cell >= _MIN_NUMBERED_CELL else {}
             draw_heat_map(axes, panel.values, scale, numbers)
             _mark(axes, panel.marks, layout.cell)
-            is_lowest = row + 1 == len(section.maps) or column >= len(section.maps[row + 1])
-            axes.set_yticks(*(_ticks(panel, panel.rows, layout) if column == 0 else ([], [])))
-            turned = 0 if layout.indexed else 90
-            axes.set_xticks(*(_ticks(panel, panel.columns, layout) if is_lowest else ([], [])), rotation=turned)
+            is_lowest = row + 1 == len(section.maps) or number >= len(section.maps[row + 1])
+            axes.set_yticks(*(_ticks(panel, panel.rows, layout) if number == 0 else ([], [])))
+            columns = _ticks(panel, panel.columns, layout) if is_lowest else ([], [])
+            is_narrow = max(map(text_width, columns[1]), default=0.0) < LINE_HEIGHT
+            axes.set_xticks(*columns, rotation=0 if layout.indexed or is_narrow else 90)
             axes.tick_params(length=2 * layout.indexed, labelsize=layout.size)
             axes.set_title(truncate_to(panel.title, max(width, section.title_width)), loc="left", pad=3)
     across, down = figure.get_size_inches()

@@ -47,7 +47,7 @@ def _draw(panels: Sequence[Curves]) -> Figure:
         if curves.logarithmic:
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
             axes.set_xticks(curves.x, [f"{x:,.0f}" for x in curves.x], rotation=45)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
