@@ -32,6 +32,7 @@ EXTRAS = {
     "sentencepiece": ("data/test_data_sentencepiece.py",),
     "gguf": ("hf/formats/test_gguf.py",),
     "onnx": ("hf/formats/test_onnx.py",),
+    "sweep": ("jobs/sweeps/test_space.py",),
     "serve": ("serving/test_server.py",),
     "scores": ("scores/test_scores.py", "scores/test_scores_classes.py", "scores/test_scores_entities.py"),
 }

@@ -23,6 +23,7 @@ from mini_tf.cli import (
     recipe,
     runs,
     serve,
+    sweep,
     tokenizer,
 )
 from mini_tf.cli.generate import chat, generate
@@ -61,6 +62,7 @@ ORDER = (
     *(
         "pretrain",
         "finetune",
+        "sweep",
         "convert",
         "import",
         "generate",
@@ -101,6 +103,7 @@ app = typer.Typer(
 )
 add(app, "pretrain", pretrain.pretrain, TRAIN)
 add(app, "finetune", finetune.finetune, TRAIN)
+add(app, "sweep", sweep.sweep, TRAIN)
 add(app, "generate", generate, USE)
 add(app, "chat", chat, USE)
 add(app, "convert", convert.convert, TRAIN)

@@ -27,6 +27,7 @@ OUT_DIR = _folder("-d", "--out-dir", "--output-dir", metavar="DIR", help="The ru
 NAME = _folder("-n", "--name", metavar="NAME", help="Name of the run in outputs/.", show_default="recipe and hash")
 FRESH = _folder("--fresh", help="Start a new run beside an existing one of this name.")
 EXTEND = _folder("--extend", min=1, metavar="N", help="Train a finished run for N more steps.")
+STOP_AT = _folder("--stop-at", min=1, metavar="STEP", help="Stop after this step; continue without this option.")
 DRY_RUN = typer.Option("--dry-run", help="Read the data, build the model, print the plan; train nothing.")
 PRINT_CONFIG = typer.Option("--print-config", help="Print the complete recipe and exit.")
 TENSORBOARD = typer.Option("--tensorboard", help="Also write TensorBoard event files.")
@@ -56,6 +57,7 @@ def training_command(
         name: Annotated[str | None, NAME] = None,
         fresh: Annotated[bool, FRESH] = False,
         extend: Annotated[int | None, EXTEND] = None,
+        stop_at: Annotated[int | None, STOP_AT] = None,
         device: RUNTIME_DEVICE = None,
         dry_run: Annotated[bool, DRY_RUN] = False,
         print_config: Annotated[bool, PRINT_CONFIG] = False,
@@ -92,7 +94,7 @@ def training_command(
 
         location = RunLocation(out_dir, name, fresh)
         location.check()
-        options = Options(location, extend, tuple(sys.argv), tensorboard, check)
+        options = Options(location, extend, tuple(sys.argv), tensorboard, check, stop_at=stop_at)
         return _estimate(console, resolved) if dry_run else _train(console, resolved, options, bounds)
 
     body.__name__, body.__doc__ = name, summary

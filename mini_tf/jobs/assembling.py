@@ -26,6 +26,7 @@ from mini_tf.recipe.metrics import BestMetric, best_metric
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.scores import packages_of, require
 from mini_tf.system.errors import DataFault, RecipeFault, RunFault
+from mini_tf.system.processes import is_trial
 from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
 from mini_tf.trained.architecture import Architecture
@@ -198,7 +199,8 @@ def decide_setup(parts: Parts, say: Report) -> Setup:
         raise RunFault(
             f"run.json is damaged: auto.micro_batch_size {recorded} does not divide train.batch_size {train.batch_size}"
         )
-    if not setup.undecided or parts.sharding.divides_weights:  # rank 0 cannot measure steps alone
+    # Rank 0 cannot measure steps alone, nor a trial of a sweep, beside others with which it is compared.
+    if not setup.undecided or parts.sharding.divides_weights or is_trial():
         return replace(setup, undecided=frozenset())
     settings = recipe.model_dump(mode="json", include={"model", "objective", "runtime"})
     rows = {

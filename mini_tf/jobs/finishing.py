@@ -18,7 +18,8 @@ from mini_tf.training.signals import Stopped, StopRequest
 def finish(session: Session, step: int, stop: StopRequest) -> RunResult:
     """Finish the run after its last step: all processes evaluate, rank 0 does the rest."""
     fitter = pipeline_of(session.parts).decision_fitter()
-    evaluated = None if stop and not session.finished else _evaluate(session, stop, fitter)
+    stopping = bool(stop) or step >= session.stop_at
+    evaluated = None if stopping and not session.finished else _evaluate(session, stop, fitter)
     n_generated = 0 if evaluated is None else session.parts.recipe.eval.translations
     with session.generating(n_generated):
         metrics, exit_code = session.group.on_rank_0(lambda: _finish(session, step, stop, evaluated, fitter))
@@ -57,8 +58,10 @@ def _finish(
 
 
 def _stopped(session: Session, state: str, stop: StopRequest) -> tuple[dict[str, float], int]:
-    session.reporter.say(f"{state}; run the same command to continue")
-    session.run.finish("stopped", stop.exit_code, error=f"stopped by {stop.signal.name if stop.signal else 'a signal'}")
+    session.reporter.say(f"{state}; run the same command{'' if stop else ' without --stop-at'} to continue")
+    session.run.finish(
+        "stopped", stop.exit_code, error=f"stopped by {stop.signal.name if stop.signal else '--stop-at'}"
+    )
     return {}, stop.exit_code
 
 

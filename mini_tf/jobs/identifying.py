@@ -26,6 +26,8 @@ class Options:
     """Raises before training if the data do not fit the command."""
     group: ProcessGroup = field(default_factory=ProcessGroup)
     """The processes that train together."""
+    stop_at: int | None = None
+    """The step after which training stops, saved and to be continued."""
 
 
 def identify(resolved: Resolved, options: Options, reporter: Reporter) -> tuple[Identity, TokenizedData]:

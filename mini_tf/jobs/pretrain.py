@@ -58,6 +58,6 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
             run.update(flops_per_step=parts.flops_per_step, train_examples=n_examples)
         write_model_files(run, recipe, parts.model, data, parts.fully_trainable)
         report_start(parts, reporter)
-        session = Session(run, parts, reporter, started)
+        session = Session(run, parts, reporter, started, options.stop_at)
         with StopRequest(reporter.say) as stop:
             return finish(session, session.train(stop), stop)

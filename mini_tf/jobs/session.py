@@ -24,7 +24,7 @@ from mini_tf.run.tensors import CheckpointTensors, specs
 from mini_tf.system.errors import RunFault
 from mini_tf.system.progress import show_progress
 from mini_tf.training.counters import Counters
-from mini_tf.training.due import Due
+from mini_tf.training.due import NEVER, Due
 from mini_tf.training.evaluation import MetricAccumulator
 from mini_tf.training.loop import DivergedStep, Progress, Report, train
 from mini_tf.training.optimizer import build as build_optimizer
@@ -55,8 +55,8 @@ class RunResult:
 class Session:
     """The training of one run, from its newest checkpoint to its end."""
 
-    def __init__(self, run: Run, parts: Parts, reporter: Reporter, started: float) -> None:
-        self.run, self.parts, self.reporter = run, parts, reporter
+    def __init__(self, run: Run, parts: Parts, reporter: Reporter, started: float, stop_at: int | None = None) -> None:
+        self.run, self.parts, self.reporter, self.stop_at = run, parts, reporter, stop_at or NEVER
         self.sharding = parts.sharding
         self.optimizer = build_optimizer(
             parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype, self.sharding
@@ -75,9 +75,9 @@ class Session:
         self.full: tuple[int, dict[str, float]] | None = None  # step and metrics of the last full evaluation
 
     def train(self, stop: StopRequest) -> int:
-        """Train to the end of the run or until `stop`; returns the last step, which is saved. Sets `finished`."""
+        """Train to the end of the run, `stop_at` or `stop`; returns the last step, which is saved. Sets `finished`."""
         self._resume()
-        if self.finished:
+        if self.finished or self.start.step >= self.stop_at:
             return self.start.step
         report, score = None, None
         with (
@@ -93,7 +93,7 @@ class Session:
                 if score is None:
                     self._record(report, {}, bar)
                 self.finished = last or (score is not None and not ended and self._stops_early())
-                stopping = self.agree(stop)
+                stopping = self.agree(stop) or report.step >= self.stop_at
                 is_due = self.finished or ended or stopping or self._due(report).checkpoint(report)
                 if is_due or score == self.counters.best or report.step in self.parts.word_steps:
                     self._save(report, score)

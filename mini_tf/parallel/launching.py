@@ -57,6 +57,23 @@ def launch(
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def start(arguments: Sequence[str], folder: Path, lock: int) -> "subprocess.Popen[bytes]":
+    """Start `python -m mini_tf ARGUMENTS` as one process that works by itself and prints nothing.
+
+    folder: gets the error that ends it (`read_fault` of rank 0). lock: a descriptor, which stays locked as long as it
+    runs. Stop signals of a terminal do not reach it. If this process is killed, it saves and ends.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-m", "mini_tf", *arguments],
+        env={**os.environ, LAUNCHER: str(os.getpid()), FAULTS: str(folder)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        pass_fds=[lock],
+    )
+
+
 class _End(NamedTuple):
     """How a process ended. ours: the launcher had told it to, after another one failed."""
 

@@ -1,8 +1,9 @@
 """What a launcher tells a process by environment variables: which of several it is, and where all meet.
 
 torchrun and batch systems set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. `--nproc`
-sets the first four and three of its own. No torch here: commands read this before they import it. The error that ends
-one of several processes is a file for its launcher, which prints the one that came first.
+sets the first four and three of its own, `sweep` the last two of these. No torch here: commands read this before they
+import it. The error that ends one of several processes is a file for its launcher, which prints the one that came
+first.
 """
 
 import json
@@ -42,6 +43,11 @@ class ProcessRank:
 def is_worker() -> bool:
     """Whether a launcher has started this process as one of several."""
     return "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+
+
+def is_trial() -> bool:
+    """Whether a sweep has started this process, which trains beside others by itself."""
+    return LAUNCHER in os.environ and not is_worker()
 
 
 def launcher() -> int:

@@ -82,6 +82,13 @@ COMMANDS = {
     "fresh": command(f"finetune regress.yaml {TRAINED} regress --fresh -q --assert 'val.loss<9'"),
     "complete": command(f"pretrain masked.yaml {TRAINED} masked --json"),
     "dry run": command("pretrain stream.yaml --dry-run", "pretrain stream.yaml --print-config"),
+    "stop at": command(f"pretrain text.yaml --stop-at 1 {TRAINED} halted", "runs show halted"),
+    "sweep": command(
+        "sweep text.yaml optimizer.lr=[0.01,0.02] train.seed=1..2 --budget 0.001s --json -d swept",
+        "sweep text.yaml optimizer.lr=[0.01,0.03] -d swept",
+        "sweep text.yaml optimizer.lr=[]",
+        "sweep text.yaml optimizer.rate=[1,2]",
+    ),
     "stdin": command(
         "pretrain base.yaml data.train=- model.kind=decoder model.d_model=16 train.steps=2", stdin="a b\n\nc d\n" * 90
     ),

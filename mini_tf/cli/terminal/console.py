@@ -29,7 +29,7 @@ from mini_tf.cli.terminal.streams import ReaderLeft, is_terminal, to_json, wants
 from mini_tf.cli.terminal.tracebacks import save_traceback
 from mini_tf.cli.terminal.waits import waits_of
 from mini_tf.system.errors import MinitfError, ResultWarning, StorageFault, UsageFault, is_bug, to_minitf_error
-from mini_tf.system.processes import is_worker
+from mini_tf.system.processes import is_trial, is_worker
 from mini_tf.system.progress import progress_display
 from mini_tf.system.reporting import LineReporter, Tone
 from mini_tf.system.safe_text import safe_text
@@ -176,7 +176,9 @@ def command(body: Callable[..., int | None], options: Iterable[inspect.Parameter
     ) -> None:
         name = ctx.command_path.partition(" ")[2]
         of_class: Callable[..., Console] = Console
-        if is_worker() and "nproc" in arguments:  # other commands do not know of the processes of a batch system
+        if (
+            is_worker() or is_trial()
+        ) and "nproc" in arguments:  # other commands do not know of the processes of a batch system
             from mini_tf.cli.terminal.workers import worker_console
 
             of_class = worker_console

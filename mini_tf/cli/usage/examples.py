@@ -7,6 +7,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "minitf pretrain bert-nano my.txt --assert 'val.loss<4'",
     ),
     "finetune": ("minitf finetune sst2-nano reviews.csv", "minitf finetune sst2-nano reviews.csv model.init_from=bert"),
+    "sweep": (
+        "minitf sweep my.txt 'optimizer.lr=[0.003,0.01,0.03]' train.seed=1..3 --budget 30m",
+        "minitf sweep gpt-nano optimizer.lr=1e-4..1e-1 model.dropout_rate=0.0..0.3 --samples 27 --halving",
+    ),
     "generate": (
         'minitf generate last "The file is" --temperature 0.7',
         "minitf generate last -i prompts.txt --greedy --json",

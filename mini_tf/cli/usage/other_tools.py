@@ -52,8 +52,8 @@ COMMANDS: dict[str, dict[str, str]] = {
             "`minitf recipe show RECIPE`": "config cfg settings",
             "`minitf recipe init my.yaml` writes a recipe; `minitf pretrain my.txt` needs none": "init",
             _NO_PREPARATION: "prepare preprocess dataset prepare-data",
-            "`minitf pretrain RECIPE train.seeds=3` trains several seeds; else a loop in the shell, then"
-            " `minitf runs compare`": "sweep search grid optuna ablate",
+            "`minitf sweep RECIPE 'optimizer.lr=[0.01,0.02]'` tries settings; `minitf pretrain RECIPE train.seeds=3`"
+            " several seeds": "search grid optuna ablate tune-hyperparameters hyperopt hpo",
             "`minitf serve RUN` answers over HTTP, with a page to try it; `minitf chat RUN` in the terminal": (
                 "server api web ui gui app deploy gradio"
             ),

@@ -122,6 +122,8 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
         name = several[0].folder
         hint = f"extend its runs one by one: minitf pretrain RUN/{name} -d RUN/{name} --extend N"
         raise UsageFault(f"--extend: a run of {size} cannot be extended", hint=hint)
+    if options.stop_at is not None:
+        raise UsageFault(f"--stop-at: of a run of {size}", hint="Ctrl-C stops it; the same command continues")
     group = options.group
     identity = _identify(resolved, several, options, reporter)
     with follow(group, lambda: open_run(options.location, identity, options.command)) as run:
