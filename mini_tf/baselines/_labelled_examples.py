@@ -51,11 +51,11 @@ def class_ids(examples: Sequence[Example], labels: Labels) -> np.ndarray:
 
 def class_metrics(truth: np.ndarray, probabilities: np.ndarray, labels: Labels) -> dict[str, float]:
     """CLASS_METRICS from true classes (N,) and probabilities (N, C); no loss if a true class has probability 0."""
-    found = class_scores(truth, probabilities.argmax(1), labels.names)
+    scores = class_scores(truth, probabilities.argmax(1), labels.names)
     of_truth = probabilities[np.arange(len(truth)), truth]
     if (of_truth > 0).all():
-        found["loss"] = float(-np.log(of_truth).mean())
-    return {name: found[name] for name in CLASS_METRICS if name in found}
+        scores["loss"] = float(-np.log(of_truth).mean())
+    return {name: scores[name] for name in CLASS_METRICS if name in scores}
 
 
 LABEL_SET_METRICS = ("loss", "subset_accuracy", "f1_macro", "f1_micro")
@@ -64,10 +64,10 @@ LABEL_SET_METRICS = ("loss", "subset_accuracy", "f1_macro", "f1_micro")
 def label_sets(examples: Sequence[Example], labels: Labels) -> np.ndarray:
     """(N, C), bool: the labels of each example."""
     ids = {name: n for n, name in enumerate(labels.names)}
-    found = np.zeros((len(examples), len(ids)), bool)
-    for row, example in zip(found, examples, strict=True):
+    has_label = np.zeros((len(examples), len(ids)), bool)
+    for row, example in zip(has_label, examples, strict=True):
         row[[ids[name] for name in example.labels]] = True
-    return found
+    return has_label
 
 
 def numbers(examples: Sequence[Example]) -> np.ndarray:
@@ -77,8 +77,8 @@ def numbers(examples: Sequence[Example]) -> np.ndarray:
 
 def number_metrics(truth: np.ndarray, predicted: np.ndarray, labels: Labels) -> dict[str, float]:
     """NUMBER_METRICS, the loss relative to the variance of the training data; without those that are undefined."""
-    found = {"loss": float(np.mean(((truth - predicted) / labels.scale) ** 2))} | number_scores(truth, predicted)
-    return {name: value for name, value in found.items() if math.isfinite(value)}
+    scores = {"loss": float(np.mean(((truth - predicted) / labels.scale) ** 2))} | number_scores(truth, predicted)
+    return {name: value for name, value in scores.items() if math.isfinite(value)}
 
 
 TAG_METRICS = ("accuracy", "f1_macro", "entity_f1", "entity_precision", "entity_recall")
@@ -86,8 +86,8 @@ TAG_METRICS = ("accuracy", "f1_macro", "entity_f1", "entity_precision", "entity_
 
 def tag_metrics(splits: LabelledSplits, predicted: Sequence[Sequence[str]]) -> dict[str, float]:
     """From one tag per word of each validation text."""
-    found = entity_scores([one.labels for one in splits.val], predicted, splits.labels.names)
-    return {name: found[name] for name in TAG_METRICS if name in found}
+    scores = entity_scores([one.labels for one in splits.val], predicted, splits.labels.names)
+    return {name: scores[name] for name in TAG_METRICS if name in scores}
 
 
 WORDS = r"\w+|[^\w\s]"

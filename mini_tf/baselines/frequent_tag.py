@@ -13,10 +13,10 @@ class Settings(BaselineSettings):
 
     def measure(self, data: BaselineData) -> Measured:
         splits, counts = labelled_splits(data, MOST_BYTES), dict[str, Counter[str]]()
-        for one in splits.train:
-            for word, tag in zip(one.texts, one.labels, strict=True):
+        for text in splits.train:
+            for word, tag in zip(text.texts, text.labels, strict=True):
                 counts.setdefault(word, Counter())[tag] += 1
         frequent = {word: min(tags, key=lambda tag: (-tags[tag], tag)) for word, tags in counts.items()}
         unknown = splits.labels.names[max(range(len(splits.labels.counts)), key=splits.labels.counts.__getitem__)]
-        predicted = [[frequent.get(word, unknown) for word in one.texts] for one in splits.val]
+        predicted = [[frequent.get(word, unknown) for word in text.texts] for text in splits.val]
         return Measured("the most frequent tag of each word", tag_metrics(splits, predicted), splits.note)

@@ -20,5 +20,5 @@ class Settings(BaselineSettings):
 
 def first_sentence(text: str) -> str:
     """The text up to the end of its first sentence."""
-    found = _SENTENCE.match(text.strip())
-    return found[0] if found else text.strip()
+    match = _SENTENCE.match(text.strip())
+    return match[0] if match else text.strip()

@@ -137,13 +137,13 @@ class NgramModel:
         p, best = np.full(ids.shape, 1.0 / self.vocabulary_size), np.zeros(ids.shape, np.int64)
         for n, level in enumerate(levels):  # n: tokens of the history
             usable = (longest >= n) & (before >= 0)
-            found = np.full(ids.shape, -1)
-            found[usable] = _find(level.keys, before[usable] * self.vocabulary_size + ids[usable])
+            indices = np.full(ids.shape, -1)
+            indices[usable] = _find(level.keys, before[usable] * self.vocabulary_size + ids[usable])
             for smoothed, mask in ((level.top, usable & (longest == n)), (level.inner, usable & (longest > n))):
-                at, history = found[mask], before[mask]
+                at, history = indices[mask], before[mask]
                 p[mask] = np.where(at >= 0, smoothed.p[at], smoothed.backoff[history] * p[mask])
                 best[mask] = smoothed.best[history]
-            before = np.concatenate([np.full((len(ids), 1), -1), found[:, :-1]], axis=1)
+            before = np.concatenate([np.full((len(ids), 1), -1), indices[:, :-1]], axis=1)
         return Scored(np.log(p), best == ids)
 
 
@@ -154,7 +154,7 @@ def _find(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def _count(ids: np.ndarray, vocabulary_size: int, max_order: int) -> list[_Counted]:
-    found = list[_Counted]()
+    orders = list[_Counted]()
     ends = np.zeros(
         len(ids), np.int64
     )  # of each position: the id of the n-gram that ends before it, here the empty one
@@ -163,10 +163,10 @@ def _count(ids: np.ndarray, vocabulary_size: int, max_order: int) -> list[_Count
         keys, index, inverse, counts = np.unique(
             ends * vocabulary_size + ids[first:], return_index=True, return_inverse=True, return_counts=True
         )
-        found.append(_Counted(keys, below[index + 1], counts))
+        orders.append(_Counted(keys, below[index + 1], counts))
         # Of positions first, first + 1, ...: the n-gram that ends there; it is the history of the next position.
         below, ends, first = inverse.astype(np.int32), inverse[:-1], first + 1
-    return found
+    return orders
 
 
 def _smoothed(counted: list[_Counted], vocabulary_size: int) -> list[Order]:
@@ -175,12 +175,12 @@ def _smoothed(counted: list[_Counted], vocabulary_size: int) -> list[Order]:
     lower: Smoothed | None = None
     histories = np.zeros(1, np.int64)  # of each history of this order: the id without its first token
     while counted:
-        one = counted.pop(0)
+        order = counted.pop(0)
         longer = counted[0].suffixes if counted else None
-        different = one.counts if longer is None else np.maximum(np.bincount(longer, minlength=len(one.keys)), 1)
-        top, inner = (_smooth(one, counts, lower, histories, vocabulary_size) for counts in (one.counts, different))
-        orders.append(Order(one.keys, top, inner))
-        lower, histories = inner, one.suffixes
+        different = order.counts if longer is None else np.maximum(np.bincount(longer, minlength=len(order.keys)), 1)
+        top, inner = (_smooth(order, counts, lower, histories, vocabulary_size) for counts in (order.counts, different))
+        orders.append(Order(order.keys, top, inner))
+        lower, histories = inner, order.suffixes
     return orders
 
 
@@ -212,5 +212,7 @@ def _discounts(counts: np.ndarray) -> np.ndarray:
     if not (n1 and n2):
         return np.array([0.0, 0.5, 0.5, 0.5])
     y = n1 / (n1 + 2 * n2)
-    found = [1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2 if n3 else y, 3 - 4 * y * n4 / n3 if n3 and n4 else y]
-    return np.array([0.0, *(min(max(one, MIN_DISCOUNT), float(count)) for count, one in enumerate(found, start=1))])
+    discounts = [1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2 if n3 else y, 3 - 4 * y * n4 / n3 if n3 and n4 else y]
+    return np.array(
+        [0.0, *(min(max(discount, MIN_DISCOUNT), float(count)) for count, discount in enumerate(discounts, start=1))]
+    )

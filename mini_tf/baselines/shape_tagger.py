@@ -65,16 +65,18 @@ def _features(examples: Iterable[Example]) -> Iterator[list[str]]:
     for one in examples:
         words, shapes = [word.lower() for word in one.texts], [shape(word) for word in one.texts]
         for n, word in enumerate(words):
-            found = [f"0={word}", f"shape={shapes[n]}"]
-            found += [f"{name}={part}" for k in AFFIXES for name, part in (("prefix", word[:k]), ("suffix", word[-k:]))]
+            features = [f"0={word}", f"shape={shapes[n]}"]
+            features += [
+                f"{name}={part}" for k in AFFIXES for name, part in (("prefix", word[:k]), ("suffix", word[-k:]))
+            ]
             for offset in AROUND:
                 inside = 0 <= n + offset < len(words)
-                found += (
+                features += (
                     [f"{offset}={words[n + offset]}", f"{offset}shape={shapes[n + offset]}"]
                     if inside
                     else [f"{offset}="]
                 )
-            yield found
+            yield features
 
 
 def legal_transitions(tagged: Iterable[Sequence[str]], names: Sequence[str]) -> np.ndarray:

@@ -30,5 +30,5 @@ class Settings(BaselineSettings):
         fitted, measured = features([words(), characters()], train, val)
         data.check()
         probabilities = logistic(fitted, class_ids(train, labels), measured, len(labels.names), self.c)
-        found = class_metrics(class_ids(val, labels), probabilities, labels)
-        return Measured("TF-IDF of words and characters + logistic regression", found, note)
+        metrics = class_metrics(class_ids(val, labels), probabilities, labels)
+        return Measured("TF-IDF of words and characters + logistic regression", metrics, note)

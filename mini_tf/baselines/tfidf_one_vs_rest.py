@@ -36,8 +36,8 @@ class Settings(BaselineSettings):
         train, val, labels, note = labelled_splits(data, MOST_BYTES)
         fitted, measured = features([words()], train, val)
         if len(labels.names) * fitted.shape[1] > MOST_WEIGHTS:
-            what = f"{len(labels.names):,} labels with {fitted.shape[1]:,} features"
-            raise NoBaseline(f"{what} are too many for linear models")
+            size = f"{len(labels.names):,} labels with {fitted.shape[1]:,} features"
+            raise NoBaseline(f"{size} are too many for linear models")
         data.check()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of convergence, and of labels that all or no training texts have
@@ -47,7 +47,7 @@ class Settings(BaselineSettings):
         logits = np.log(p) - np.log1p(-p)
         halves = np.arange(len(val)) % 2
         predicted = logits >= (crossed_cutoffs(logits, truth, halves) if len(val) >= FEWEST else 0)
-        found = label_set_scores(truth, predicted, labels.names)
-        found["loss"] = float(-np.where(truth, np.log(p), np.log1p(-p)).mean())
-        metrics = {name: found[name] for name in LABEL_SET_METRICS if name in found}
+        scores = label_set_scores(truth, predicted, labels.names)
+        scores["loss"] = float(-np.where(truth, np.log(p), np.log1p(-p)).mean())
+        metrics = {name: scores[name] for name in LABEL_SET_METRICS if name in scores}
         return Measured("TF-IDF of words + logistic regression of each label", metrics, note)

@@ -74,12 +74,12 @@ class Mixture(Packing):
         return taken[0] if len(taken) == 1 else join_rows(taken).select(np.argsort(np.concatenate(places)))
 
     def documents(self, rows: np.ndarray, epoch: int) -> np.ndarray:
-        before, found = 0, list[np.ndarray]()
+        before, documents = 0, list[np.ndarray]()
         for part, first, last in zip(self.parts, self.firsts, self.firsts[1:], strict=False):
-            own = rows[(rows >= first) & (rows < last)] - first
-            found += [part.documents(own, epoch) + before] if len(own) else []
+            own_rows = rows[(rows >= first) & (rows < last)] - first
+            documents += [part.documents(own_rows, epoch) + before] if len(own_rows) else []
             before += part.store.n_documents
-        return np.concatenate(found) if found else np.empty(0, np.int64)
+        return np.concatenate(documents) if documents else np.empty(0, np.int64)
 
     def bytes_of(self, targets: float) -> float:
         usable = sum(len(part.store) - self.shape.lookahead for part in self.parts)
@@ -90,9 +90,9 @@ class Mixture(Packing):
         indices = self.eval_row_indices(tokens)
         of_part = np.searchsorted(self._eval_firsts, indices, side="right") - 1
         for number, name in enumerate(self.names):
-            own = indices[of_part == number]
-            for begin in range(0, len(own), batch_size):
-                batch = own[begin : begin + batch_size]
+            of_source = indices[of_part == number]
+            for begin in range(0, len(of_source), batch_size):
+                batch = of_source[begin : begin + batch_size]
                 keys = np.array([seed_of("example", int(i)) for i in batch], np.uint64)
                 yield EvalBatch(self.take_eval(batch, keys), source=name)
 

@@ -78,15 +78,15 @@ class Files:
 
         team: the processes that read. advance: called with about the bytes that were read.
         """
-        found, files, size = list[Part[Any]](), list[DataFile](), 0
+        parts, files, size = list[Part[Any]](), list[DataFile](), 0
         groups = self.dataset.groups(self.sources, self.data, self.corpus)
         for number, group in enumerate(groups, 1):
             files += group
             size += sum(file.path.stat().st_size for file in group)
             if size >= split.SIZE or number == len(groups):
-                found.append(Part(partial(self._read, files, advance), size))
+                parts.append(Part(partial(self._read, files, advance), size))
                 files, size = [], 0
-        return Examples(found, team, self.no_examples)
+        return Examples(parts, team, self.no_examples)
 
     def _read(self, files: Sequence[DataFile], advance: Callable[[int], None]) -> Iterator[Any]:
         """The examples of files. advance: as for `examples`, by their characters."""
@@ -295,18 +295,18 @@ class RawData:
         ):
             yield (text for n, text in enumerate(texts) if n % stride == 0)
 
-    def _extended(self, tokenizer: Tokenizer, own: sections.SingleTokenizer, sources: Sequence[bool]) -> Tokenizer:
+    def _extended(self, tokenizer: Tokenizer, settings: sections.SingleTokenizer, sources: Sequence[bool]) -> Tokenizer:
         """The tokenizer with the further tokens of tokenizer.extend, from the training split."""
 
         def build(folder: Path) -> dict[str, Any]:
             with self._training_texts(sources, sampled=True) as sample:
                 inner = tokenizers.Tokenizer.from_str(tokenizer.to_json())
-                extended = interruptible_call(lambda: extend(inner, own.extend or 0, sample))
+                extended = interruptible_call(lambda: extend(inner, settings.extend or 0, sample))
             (folder / "tokenizer.json").write_text(extended.to_str(), encoding="utf-8")
             return {}
 
-        key = hash_of(["extend", tokenizer.hash, own.extend, self.hash, sources, tokenizers.__version__])
-        extended = Tokenizer.load(build_or_load("tokenizers", key, build).folder, Roles.of(own))
+        key = hash_of(["extend", tokenizer.hash, settings.extend, self.hash, sources, tokenizers.__version__])
+        extended = Tokenizer.load(build_or_load("tokenizers", key, build).folder, Roles.of(settings))
         size, added = tokenizer.vocabulary.size, extended.vocabulary.size - tokenizer.vocabulary.size
         extended.notes = [*tokenizer.notes, f"tokenizer.extend: {added:,} tokens were added, from id {size} on"]
         return extended

@@ -96,8 +96,8 @@ def figure_bytes(draw: Callable[[], Figure], suffix: str) -> bytes:
 def _warn_of_missing(glyphs: Glyphs) -> None:
     if glyphs.missing:
         shown, more = " ".join([*glyphs.missing][:10]), " ..." * (len(glyphs.missing) > 10)
-        what = f"no font that matplotlib finds has {shown}{more}; the picture has their code points"
-        warnings.warn(ResultWarning(what), stacklevel=2)
+        message = f"no font that matplotlib finds has {shown}{more}; the picture has their code points"
+        warnings.warn(ResultWarning(message), stacklevel=2)
 
 
 class Heading(NamedTuple):

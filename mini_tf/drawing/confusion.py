@@ -67,14 +67,14 @@ def shares(counts: np.ndarray) -> np.ndarray:
 def _list_confusions(counts: np.ndarray, names: Sequence[str], title: str, *, colored: bool, width: int) -> Text:
     off = np.where(np.eye(len(names), dtype=bool), 0, counts)
     order = np.argsort(-off, axis=None, kind="stable")
-    found = [divmod(int(cell), len(names)) for cell in order[:_MAX_LISTED] if off.flat[cell]]
+    cells = [divmod(int(cell), len(names)) for cell in order[:_MAX_LISTED] if off.flat[cell]]
     part = shares(counts)
-    rows = [(names[row], names[column], str(counts[row, column]), float(part[row, column])) for row, column in found]
+    rows = [(names[row], names[column], str(counts[row, column]), float(part[row, column])) for row, column in cells]
     text = new_text(title, width)
     text.append_text(table(("true", "predicted", "count", "share"), rows, colored=colored, width=width)).append("\n")
-    left = np.count_nonzero(off) - len(found)
+    left = np.count_nonzero(off) - len(cells)
     rest = (
-        f"the {len(found)} most frequent of {len(found) + left} shown; --confusion FILE.png for all"
+        f"the {len(cells)} most frequent of {len(cells) + left} shown; --confusion FILE.png for all"
         if left
         else "all shown"
     )

@@ -159,18 +159,20 @@ def layout_of(panels: Sequence[Panel]) -> MapLayout:
     wanted = next((size for most, size in _MAP_SIZES.items() if len(panels) <= most), _SMALL_MAP) / max(cells, 1)
     for size in _LABEL_SIZES:
         line = LINE_HEIGHT * size / TEXT_SIZE
-        found = _smallest(sections, size, max(wanted, line))
-        if found.cell >= line - 1e-9 and max(columns, rows) <= _MAX_MAPS:
-            return found
+        layout = _smallest(sections, size, max(wanted, line))
+        if layout.cell >= line - 1e-9 and max(columns, rows) <= _MAX_MAPS:
+            return layout
     if len(panels) == 1:
         cell = _smallest(sections, TEXT_SIZE, wanted).cell
         return MapLayout([sections], cell, every=ceil(LINE_HEIGHT / cell - 1e-9))
-    found = _smallest(sections, TEXT_SIZE, wanted, indexed=True)
-    if found.cell <= _MIN_CELL or max(columns, rows) > _MAX_MAPS:
-        what = f"{len(panels)} maps in {rows} rows of {columns}: a figure has room for {_MAX_MAPS} rows of {_MAX_MAPS}"
-        raise UsageFault(f"{what}, and 30 inches", hint="select heads by --layer and --head")
-    every = next(step for step in _round_numbers() if step * found.cell >= _INDEX_SPACING or step >= cells)
-    return MapLayout(found.lines, found.cell, every=every, indexed=True)
+    layout = _smallest(sections, TEXT_SIZE, wanted, indexed=True)
+    if layout.cell <= _MIN_CELL or max(columns, rows) > _MAX_MAPS:
+        message = (
+            f"{len(panels)} maps in {rows} rows of {columns}: a figure has room for {_MAX_MAPS} rows of {_MAX_MAPS}"
+        )
+        raise UsageFault(f"{message}, and 30 inches", hint="select heads by --layer and --head")
+    every = next(step for step in _round_numbers() if step * layout.cell >= _INDEX_SPACING or step >= cells)
+    return MapLayout(layout.lines, layout.cell, every=every, indexed=True)
 
 
 def _smallest(sections: Sequence[MapSection], size: float, wanted: float, indexed: bool = False) -> MapLayout:
@@ -178,13 +180,13 @@ def _smallest(sections: Sequence[MapSection], size: float, wanted: float, indexe
 
     Cells of a figure narrower than the minimum are enlarged.
     """
-    found = []
+    layouts = []
     for across in range(1, len(sections) + 1):
         lines = [sections[first : first + across] for first in range(0, len(sections), across)]
         cell = _largest_cell(lines, size, indexed, min(wanted, _MAX_CELL))
         wide = _largest_cell(lines, size, indexed, _MAX_CELL, MIN_WIDTH - COLORBAR_WIDTH - MARGIN, MIN_WIDTH)
-        found.append(MapLayout(lines, max(cell, wide), size, indexed=indexed))
-    return min(found, key=lambda one: max(one.extent[0] / _PAGE, one.extent[1]) / one.cell)
+        layouts.append(MapLayout(lines, max(cell, wide), size, indexed=indexed))
+    return min(layouts, key=lambda layout: max(layout.extent[0] / _PAGE, layout.extent[1]) / layout.cell)
 
 
 def _largest_cell(

@@ -203,8 +203,8 @@ class _Layer:
         mixed = self._own.output(x, self._mix(self._own.input(x), position, cache))
         if self._feed_forward is None:
             return mixed
-        given = self._feed_forward.input(x if self._parallel else mixed)
-        return self._feed_forward.output(mixed, activate(self._activation, F.linear(given, self._up, self._up_bias)))
+        hidden = self._feed_forward.input(x if self._parallel else mixed)
+        return self._feed_forward.output(mixed, activate(self._activation, F.linear(hidden, self._up, self._up_bias)))
 
 
 class _Residual:

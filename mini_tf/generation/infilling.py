@@ -41,8 +41,10 @@ class Infiller(Translator):
             )
         [source] = self.encode_sources([prompt])
         if sum(id == self._mask or id in self.sentinels for id in source.ids) < n:
-            what = f"the prompt has {source.length} tokens, and a {MASK} behind the {self.longest} that the model reads"
-            raise UsageFault(what, hint="shorten the prompt")
+            message = (
+                f"the prompt has {source.length} tokens, and a {MASK} behind the {self.longest} that the model reads"
+            )
+            raise UsageFault(message, hint="shorten the prompt")
 
     def parts(self, text: str) -> list[str]:
         return split_at_masks(self.tokenizer, text)

@@ -168,8 +168,8 @@ class TextScorer:
             if len(ids) == n_read:
                 raise DataFault(f"{place}the text {texts[number][start:][:40]!r} has no token", where=where)
             if longest is not None and len(sequence) > longest:
-                what = f"a text of {len(sequence)} tokens, more than the model's context of {self.model.context}"
-                raise DataFault(f"{place}{what}", hint="remove the line", where=where)
+                message = f"a text of {len(sequence)} tokens, more than the model's context of {self.model.context}"
+                raise DataFault(f"{place}{message}", hint="remove the line", where=where)
             encoded.append((sequence, max(self._first, len(self._before) + n_read)))
         return encoded
 

@@ -94,8 +94,8 @@ class MaskFiller:
                 f"the prompt has {len(ids)} tokens, more than the context of {self.context}", hint="shorten it"
             )
         if self._mask in ids[: self._first]:
-            what = f"the prompt begins with {MASK}, which the model predicts from the token before it"
-            raise UsageFault(what, hint="put a word before it")
+            message = f"the prompt begins with {MASK}, which the model predicts from the token before it"
+            raise UsageFault(message, hint="put a word before it")
         return MaskedPrompt(ids, parts)
 
     @torch.inference_mode()

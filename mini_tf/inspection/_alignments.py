@@ -49,17 +49,17 @@ def parse_alignment(line: str, where: str, pair: Pair) -> GoldAlignment:
     counts = {"source": len(pair.source.split()), "target": len(pair.target.split())}
     sure, possible = set(), set()
     for part in line.split():
-        found = _POINT.fullmatch(part)
-        if found is None:
+        match = _POINT.fullmatch(part)
+        if match is None:
             hint = "write i-j for a sure or i?j for a possible one: source word and target word, from 0"
             raise DataFault(f"{where}: {part[:40]!r} is not an alignment", hint=hint, where=[where])
-        point = int(found[1]), int(found[3])
+        point = int(match[1]), int(match[3])
         for number, (name, count) in zip(point, counts.items(), strict=True):
             if number >= count:
                 words = f"its words are 0 to {count - 1}" if count else "it has no words"
                 raise DataFault(f"{where}: {part}: there is no word {number} in the {name}; {words}", where=[where])
         possible.add(point)
-        if found[2] == "-":
+        if match[2] == "-":
             sure.add(point)
     return GoldAlignment(frozenset(sure), frozenset(possible))
 
@@ -202,12 +202,12 @@ def between_words(captured: Capture, row: int, source: ModelInput, target: Model
         [_means(numbers, len(target.text.split())) for numbers in ([*of_row[1:], 0], of_row)]
     )  # (shifts, words, L)
     layers = []
-    for one in captured.attention:
-        if (one.queries, one.keys) != OWN_TO_SOURCE:
+    for attention in captured.attention:
+        if (attention.queries, attention.keys) != OWN_TO_SOURCE:
             continue
-        weights = one.weights[row, :, : len(target.ids)].float().cpu()
-        tokens = weights[:, :, one.lead : one.lead + len(source.ids)] @ column  # (H,L,M) @ (M,V) -> (H,L,V)
-        tokens[:, :, 0] += weights[:, :, : one.lead].sum(dim=-1)
+        weights = attention.weights[row, :, : len(target.ids)].float().cpu()
+        tokens = weights[:, :, attention.lead : attention.lead + len(source.ids)] @ column  # (H,L,M) @ (M,V) -> (H,L,V)
+        tokens[:, :, 0] += weights[:, :, : attention.lead].sum(dim=-1)
         layers.append((rows @ tokens[:, None]).numpy())  # (S,W,L) @ (H,1,L,V) -> (H,S,W,V)
     return WordWeights(np.stack(layers))
 
@@ -221,9 +221,9 @@ def _means(numbers: Sequence[int], count: int) -> Tensor:
 def error_rate(alignments: Iterable[frozenset[AlignmentPoint]], gold: Iterable[GoldAlignment]) -> float | None:
     """AER = 1 - (|A & S| + |A & P|) / (|A| + |S|), counted over all pairs; None if A and S are empty."""
     hits = total = 0
-    for found, (sure, possible) in zip(alignments, gold, strict=True):
-        hits += len(found & sure) + len(found & possible)
-        total += len(found) + len(sure)
+    for points, (sure, possible) in zip(alignments, gold, strict=True):
+        hits += len(points & sure) + len(points & possible)
+        total += len(points) + len(sure)
     return 1 - hits / total if total else None
 
 
@@ -261,7 +261,7 @@ class HeadComparison:
 
 def compare_heads(
     pairs: Sequence[Pair],
-    found: Sequence[PairAlignment | None],
+    alignments: Sequence[PairAlignment | None],
     gold: Sequence[GoldAlignment | None],
     heads: Sequence[HeadShift],
 ) -> HeadComparison:
@@ -270,18 +270,20 @@ def compare_heads(
     Of the pairs with gold alignments, the 1st, 3rd, ... choose the head and the 2nd, 4th, ... evaluate it; a single
     pair evaluates.
     """
-    aligned = [one for one in found if one is not None]
+    aligned = [alignment for alignment in alignments if alignment is not None]
     gold_pairs = [
-        GoldPair(pair, one, points)
-        for pair, one, points in zip(pairs, found, gold, strict=True)
-        if one is not None and points is not None
+        GoldPair(pair, alignment, points)
+        for pair, alignment, points in zip(pairs, alignments, gold, strict=True)
+        if alignment is not None and points is not None
     ]
     choosing, evaluating = (gold_pairs[::2], gold_pairs[1::2]) if len(gold_pairs) > 1 else ([], gold_pairs)
-    sharpness = np.mean([one.sharpness for one in aligned], axis=0)
+    sharpness = np.mean([alignment.sharpness for alignment in aligned], axis=0)
     scores = [HeadScore(head, float(sharpness[head]), _aer(choosing, head)) for head in heads]
     best = min(scores, key=lambda score: (2.0 if score.aer is None else score.aer, -score.sharpness))
-    baseline = [diagonal(len(one.pair.source.split()), len(one.pair.target.split())) for one in evaluating]
-    diagonal_aer = error_rate(baseline, (one.gold for one in evaluating))
+    baseline = [
+        diagonal(len(alignment.pair.source.split()), len(alignment.pair.target.split())) for alignment in evaluating
+    ]
+    diagonal_aer = error_rate(baseline, (alignment.gold for alignment in evaluating))
     return HeadComparison(scores, best, _aer(evaluating, best.head), diagonal_aer, len(choosing), len(evaluating))
 
 

@@ -97,26 +97,26 @@ def pack(samples: Sequence[Sample], trained: Trained, step: str | None) -> bytes
 
 def _tensors(sample: Sample, trained: Trained) -> dict[str, np.ndarray]:
     own, source = sample.texts.own, sample.texts.source
-    found = _text_tensors(own, trained.tokenizer, "src")
+    tensors = _text_tensors(own, trained.tokenizer, "src")
     if source is not None:
-        found = _text_tensors(source, trained.source_tokenizer, "src") | _text_tensors(own, trained.tokenizer, "tgt")
+        tensors = _text_tensors(source, trained.source_tokenizer, "src") | _text_tensors(own, trained.tokenizer, "tgt")
     for (kind, layer), heads in groupby(sample.heads, key=lambda head: head.index[:2]):
-        found[f"{kind}/L{layer:02d}"] = np.stack([head.weights for head in heads])
-    return found
+        tensors[f"{kind}/L{layer:02d}"] = np.stack([head.weights for head in heads])
+    return tensors
 
 
 def _text_tensors(text: TokenizedText, tokenizer: Tokenizer, name: str) -> dict[str, np.ndarray]:
     ids = np.array(text.input.ids, np.int32)
     special = np.isin(ids, sorted(tokenizer.vocabulary.special_ids))
     offsets = np.array([span or (-1, -1) for span in text.input.spans], np.int32)
-    found: dict[str, np.ndarray] = {
+    tensors: dict[str, np.ndarray] = {
         f"{name}.ids": ids,
         f"{name}.special": special.astype(np.uint8),
         f"{name}.offsets": offsets,
     }
     if text.by_words:
-        found[f"{name}.words"] = np.array(text.words.of_token, np.int32)
-    return found
+        tensors[f"{name}.words"] = np.array(text.words.of_token, np.int32)
+    return tensors
 
 
 def _step_of(sample: Sample, step: str | None) -> int | str | None:
@@ -154,8 +154,8 @@ def _metadata(samples: Sequence[Sample], trained: Trained, weights: Sequence[Wei
         "axes": "[head, query, key]",
         "quantity": "prob",
         "samples": [
-            _sample_metadata(f"s{n:04d}", sample, own.step)
-            for n, (sample, own) in enumerate(zip(samples, weights, strict=True))
+            _sample_metadata(f"s{n:04d}", sample, weights_of_sample.step)
+            for n, (sample, weights_of_sample) in enumerate(zip(samples, weights, strict=True))
         ],
     }
 

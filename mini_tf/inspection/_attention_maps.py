@@ -219,13 +219,13 @@ def _sequences_of_query(
     """
     if not kinds:
         return "own", "own"  # a model without heads, which is refused later
-    found = kinds.get(selection.kind or "") or next((pair for pair in kinds.values() if pair[0] == "own"), None)
-    if found is None or found[0] in UNITS:
+    sequences = kinds.get(selection.kind or "") or next((pair for pair in kinds.values() if pair[0] == "own"), None)
+    if sequences is None or sequences[0] in UNITS:
         fitting = [kind for kind, (rows, _) in kinds.items() if rows not in UNITS]
         hint = f"use --kind {' or '.join(fitting)}" if fitting else None
-        units = " or ".join(dict.fromkeys(UNITS[rows] for rows, _ in ([found] if found else kinds.values())))
+        units = " or ".join(dict.fromkeys(UNITS[rows] for rows, _ in ([sequences] if sequences else kinds.values())))
         raise UsageFault(f"--query {query}: these heads have one query per {units}, not per token", hint=hint)
-    return found
+    return sequences
 
 
 def _find_query(query: str, text: TokenizedText, by_words: bool) -> tuple[Query, bool, list[str]]:

@@ -149,8 +149,8 @@ def capture(model: Model, inputs: Tokens, source: Tokens | None = None) -> Captu
         )
     difference = (logits - explicit).abs().max().item()
     if difference > TOLERANCE:
-        what = f"explicit and fused attention differ by more than {TOLERANCE:g} in their logits"
-        warnings.warn(f"{what}: what is shown may not be what the model computes", ResultWarning, stacklevel=2)
+        message = f"explicit and fused attention differ by more than {TOLERANCE:g} in their logits"
+        warnings.warn(f"{message}: what is shown may not be what the model computes", ResultWarning, stacklevel=2)
     return Capture(recorder.attention, recorder.hidden, difference)
 
 

@@ -63,14 +63,14 @@ def check_selection(trained: Trained, selection: HeadSelection) -> None:
 @torch.no_grad()
 def cross_attention(trained: Trained, source: ModelInput, target: ModelInput) -> list[LayerAttention]:
     """Of every layer, for one pair. UsageFault if the model has no cross-attention."""
-    found = list[LayerAttention]()
+    layers = list[LayerAttention]()
 
     def record(mixer: nn.Module, inputs: tuple[Any, ...]) -> None:
         x, memory, visibility = inputs[:3]
         explicit = mixer.explicit(x, memory, visibility)  # type: ignore[operator]
         weights = explicit.weights[0, :, :, explicit.lead :].float().cpu().numpy()
         attention = mixer.observe(x, memory, visibility).get("attention")  # type: ignore[operator]
-        found.append(
+        layers.append(
             LayerAttention(weights, None)
             if attention is None
             else LayerAttention(attention[0].float().cpu().numpy(), weights)
@@ -83,12 +83,12 @@ def cross_attention(trained: Trained, source: ModelInput, target: ModelInput) ->
     finally:
         for hook in hooks:
             hook.remove()
-    return found
+    return layers
 
 
 def coverage_maps(layers: list[LayerAttention], selection: HeadSelection) -> list[CoverageMap]:
     """Of the selected heads; of layers, as means over their heads, if no heads are selected. UsageFault for others."""
-    chosen, found = _selected([len(one.attention) for one in layers], selection), []
+    chosen, maps = _selected([len(one.attention) for one in layers], selection), []
     for layer, head in dict.fromkeys((index.layer, None if selection.head is None else index.head) for index in chosen):
         one = layers[layer]
         attention, weights = (
@@ -96,20 +96,20 @@ def coverage_maps(layers: list[LayerAttention], selection: HeadSelection) -> lis
             for part in (one.attention, one.weights)
         )
         assert attention is not None
-        found.append(CoverageMap(layer, head, attention, attention.cumsum(axis=0), weights))
-    return found
+        maps.append(CoverageMap(layer, head, attention, attention.cumsum(axis=0), weights))
+    return maps
 
 
 def _cross_mixers(trained: Trained) -> list[nn.Module]:
     stacks = [one.stack for one in trained.model.stacks() if (one.rows, one.memory) == OWN_TO_SOURCE]
-    found = [block.cross.part for stack in stacks for block in stack.blocks if block.cross is not None]
-    if not trained.model.needs_source or not found:
-        what = (
+    mixers = [block.cross.part for stack in stacks for block in stack.blocks if block.cross is not None]
+    if not trained.model.needs_source or not mixers:
+        message = (
             f"{trained.folder.name} has no cross-attention to a source ({trained.recipe.model.kind}); coverage needs an"
             " encoder_decoder"
         )
-        raise UsageFault(what, hint="train one: minitf pretrain transformer-nano")
-    return found
+        raise UsageFault(message, hint="train one: minitf pretrain transformer-nano")
+    return mixers
 
 
 def _selected(n_heads: Sequence[int], selection: HeadSelection) -> list[HeadIndex]:
@@ -220,5 +220,7 @@ def facts_reader(trained: Trained, data: str | None) -> FactsOf | None:
     """How the corpus of `data` reads the facts of a text, or that of the run for a file; None: it labels none."""
     own = trained.recipe.data
     named = None if data is None else other_data(trained, data).train
-    corpus = next((found for one in (named, own.val, own.train) if (found := find_corpus(one)) is not None), None)
+    corpus = next(
+        (described for one in (named, own.val, own.train) if (described := find_corpus(one)) is not None), None
+    )
     return None if corpus is None or corpus.facts("") is None else corpus.facts

@@ -38,24 +38,26 @@ def pairs_of(trained: Trained, settings: PairViewSettings, name: str, say: Calla
     """
     source, target = settings.source, settings.target
     if not trained.model.needs_source:
-        what = (
+        message = (
             f"{trained.folder.name} has no cross-attention to a source ({trained.recipe.model.kind}); {name} needs an"
             " encoder_decoder"
         )
-        raise UsageFault(what, hint="train one: minitf pretrain transformer-nano")
+        raise UsageFault(message, hint="train one: minitf pretrain transformer-nano")
     if source is None:
         dataset = trained.recipe.objective.dataset()
         if not dataset.SOURCE:
-            what = f"{trained.folder.name} has the objective {trained.recipe.objective.kind}, whose data are not pairs"
-            raise UsageFault(what, hint="give a SOURCE")
+            message = (
+                f"{trained.folder.name} has the objective {trained.recipe.objective.kind}, whose data are not pairs"
+            )
+            raise UsageFault(message, hint="give a SOURCE")
         return list(dataset.examples(evaluation_data(trained, settings.data, "val")))
     if not source.split():
         raise UsageFault("SOURCE has no words")
     [(_, text)] = with_targets(trained, [source], target)
     assert text is not None
     if not text.split():
-        what = "the model's translation is empty" if target is None else "--target has no words"
-        raise UsageFault(what, hint="--target TEXT gives the translation")
+        message = "the model's translation is empty" if target is None else "--target has no words"
+        raise UsageFault(message, hint="--target TEXT gives the translation")
     if target is None:
         say(f"target: {text}")
     return [Pair(source, text, "SOURCE")]

@@ -50,7 +50,7 @@ class LabelledDocument:
 
     def indices(self, column: str) -> list[int]:
         """Labels that are indices of words, -1 for none. Raises DataFault for others."""
-        found = []
+        indices = []
         for number, label in enumerate(self.labels[column], 1):
             at = (
                 int(label)
@@ -63,8 +63,8 @@ class LabelledDocument:
                     f" {len(self.words) - 1}, or -1",
                     where=(self.where,),
                 )
-            found.append(at)
-        return found
+            indices.append(at)
+        return indices
 
 
 def labelled_documents(
@@ -86,19 +86,21 @@ def labelled_documents(
         if data is None
         else (other_data(trained, data).train, "--data")
     )
-    found: list[LabelledDocument] = []
+    documents: list[LabelledDocument] = []
     for file in find_files(value, key):
         if file.format == "txt":
-            what = f"columns {', '.join(needed)}" if needed else f"column {' or '.join(listed)}"
-            raise DataFault(f"{key}: {file.name} has no {what}", hint=HINT, where=(file.name,))
+            columns = f"columns {', '.join(needed)}" if needed else f"column {' or '.join(listed)}"
+            raise DataFault(f"{key}: {file.name} has no {columns}", hint=HINT, where=(file.name,))
         rows = rows_of(file, Columns(("text", *needed), own.header, own.errors, (*optional, *listed)))
         try:
-            found += [_document(row, [*needed, *optional, *listed], listed) for row in islice(rows, limit - len(found))]
+            documents += [
+                _document(row, [*needed, *optional, *listed], listed) for row in islice(rows, limit - len(documents))
+            ]
         except DataFault as fault:
             if fault.hint is not None and "columns" in fault.hint:  # columns have no other names here
                 fault.hint = HINT
             raise
-    return found
+    return documents
 
 
 def _document(row: Row, columns: Sequence[str], listed: Sequence[str]) -> LabelledDocument:
@@ -109,8 +111,8 @@ def _document(row: Row, columns: Sequence[str], listed: Sequence[str]) -> Labell
             continue
         labels[column] = labels_of(cell, row.where, column)
         if column not in listed and len(labels[column]) != len(words):
-            what = f"{len(words)} words, but {len(labels[column])} labels in {column!r}; the numbers must be equal"
-            raise DataFault(f"{row.where}: {what}", where=(row.where,))
+            message = f"{len(words)} words, but {len(labels[column])} labels in {column!r}; the numbers must be equal"
+            raise DataFault(f"{row.where}: {message}", where=(row.where,))
     if listed and not labels.keys() & {*listed}:
         raise DataFault(f"{row.where} has no column {' or '.join(listed)}", hint=HINT, where=(row.where,))
     return LabelledDocument(words, labels, row.where)
@@ -133,16 +135,16 @@ def word_attention(trained: Trained, text: str) -> tuple[list[HeadIndex], Float[
     """
     captured, tokenized, rows = _captured(trained, text)
     numbers, heads, maps = word_numbers(tokenized.input), [], []
-    for one in captured.attention:
-        if (one.queries, one.keys) != (rows, rows):
+    for attention in captured.attention:
+        if (attention.queries, attention.keys) != (rows, rows):
             continue
         weights, visible = aggregate_by_words(
-            one.weights[0, :, :, one.lead :].double().cpu(), one.mask[0].cpu(), numbers
+            attention.weights[0, :, :, attention.lead :].double().cpu(), attention.mask[0].cpu(), numbers
         )
         first = int(min(numbers) == 0)  # separators
         whole = slice(first, len(visible) - int(tokenized.input.n_cut > 0))
         maps.append(torch.where(visible, weights.nan_to_num(0.0), -1.0)[:, whole, whole])
-        heads += [HeadIndex(one.kind, one.layer, head) for head in range(len(weights))]
+        heads += [HeadIndex(attention.kind, attention.layer, head) for head in range(len(weights))]
     if not maps:
         raise UsageFault(
             f"{trained.folder.name} has no self-attention between the tokens of a text ({trained.recipe.model.kind})"

@@ -61,10 +61,10 @@ def parse_indices(option: str, value: str | None, count: int) -> set[int]:
         return set(range(count))
     selected: set[int] = set()
     for part in value.split(","):
-        found = re.fullmatch(r"\s*(-?[0-9]{1,6})(?:-(-?[0-9]{1,6}))?\s*", part)
-        if found is None:
+        match = re.fullmatch(r"\s*(-?[0-9]{1,6})(?:-(-?[0-9]{1,6}))?\s*", part)
+        if match is None:
             raise UsageFault(f"{option} {value}: must be numbers and ranges, such as 0,2-3,-1")
-        ends = [int(end) for end in found.groups() if end is not None]
+        ends = [int(end) for end in match.groups() if end is not None]
         for end in ends:
             if not -count <= end < count:
                 raise UsageFault(f"{option} {value}: {end} is out of range; indices are 0 to {count - 1}")
@@ -135,20 +135,20 @@ def measure(
     i, j = torch.arange(p.shape[1], device=p.device)[:, None], torch.arange(p.shape[2], device=p.device)[None]
     shares = normalize(p)
     entropy = torch.special.entr(shares).sum(dim=-1) / visible.sum(dim=1).double().log()
-    found: dict[str, Sequence[float | int | None]] = {"rows": [int(rows.sum())] * len(p)}
-    found |= {"entropy": _mean(entropy, rows), "max": _mean(p.amax(dim=-1), rows)}
+    measures: dict[str, Sequence[float | int | None]] = {"rows": [int(rows.sum())] * len(p)}
+    measures |= {"entropy": _mean(entropy, rows), "max": _mean(p.amax(dim=-1), rows)}
     if units is not None:
-        found["distance"] = _mean((shares * (i - j).abs()).sum(dim=-1), rows)
+        measures["distance"] = _mean((shares * (i - j).abs()).sum(dim=-1), rows)
     for name, mask in ({"first": j == 0} if units is None else _role_masks(units, i, j)).items():
         cells = visible & mask
         counted = rows & cells.any(dim=1)
-        found[name] = _mean((p * cells).sum(dim=-1), counted)
+        measures[name] = _mean((p * cells).sum(dim=-1), counted)
         if name in _PARTIAL_ROLES:
-            found[f"{name}_rows"] = [int(counted.sum())] * len(p)
+            measures[f"{name}_rows"] = [int(counted.sum())] * len(p)
     sums = p.sum(dim=-1)[:, visible.any(dim=1)]
     if ((sums - 1).abs() > ROW_SUM_TOLERANCE).any():
-        found["row_sum"] = [float(one) for one in sums.mean(dim=1)]
-    return [{name: values[head] for name, values in found.items()} for head in range(len(p))]
+        measures["row_sum"] = [float(one) for one in sums.mean(dim=1)]
+    return [{name: values[head] for name, values in measures.items()} for head in range(len(p))]
 
 
 def _role_masks(units: Sequence[Hashable], i: Tensor, j: Tensor) -> dict[str, Tensor]:
@@ -242,11 +242,13 @@ def _measure_rows(captured: CapturedAttention) -> dict[str, Tensor]:
 
 
 def _summarize(kind: str, layer: int, head: int, rows: dict[str, Tensor]) -> SoftmaxStatistics:
-    own = {name: column[head] for name, column in rows.items()}
-    own["saturated"] = (own["largest"] > SATURATED).double()
-    means = {name: own[name].mean().item() for name in ("entropy", "normalised", "largest", "saturated", "gradient")}
-    n = len(own["entropy"])
-    logit_range = own["logit_range"].amax().item() if n else nan
+    of_head = {name: column[head] for name, column in rows.items()}
+    of_head["saturated"] = (of_head["largest"] > SATURATED).double()
+    means = {
+        name: of_head[name].mean().item() for name in ("entropy", "normalised", "largest", "saturated", "gradient")
+    }
+    n = len(of_head["entropy"])
+    logit_range = of_head["logit_range"].amax().item() if n else nan
     return SoftmaxStatistics(
-        kind, layer, head, n, **means, logit_range=logit_range, underflow=bool(own["underflow"].any())
+        kind, layer, head, n, **means, logit_range=logit_range, underflow=bool(of_head["underflow"].any())
     )

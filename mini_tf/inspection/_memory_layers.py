@@ -32,12 +32,12 @@ class MemoryIndex(NamedTuple):
 def memory_layers(stack: Stack, run: str) -> Layers:
     """The feed-forward layers of the stack of a run. Raises UsageFault if there are none."""
     parts = [None if block.feed_forward is None else block.feed_forward.part for block in stack.blocks]
-    found = {number: part for number, part in enumerate(parts * stack.n_passes) if isinstance(part, KeyValueMemories)}
-    if not found:
+    layers = {number: part for number, part in enumerate(parts * stack.n_passes) if isinstance(part, KeyValueMemories)}
+    if not layers:
         raise UsageFault(
             f"{run} has no feed-forward layers, so no memories", hint="model.d_ff is the width of these layers"
         )
-    return found
+    return layers
 
 
 def parse_layers(value: str | None, layers: Layers) -> list[int]:
@@ -47,15 +47,15 @@ def parse_layers(value: str | None, layers: Layers) -> list[int]:
 
 def parse_memories(values: Sequence[str], layers: Layers) -> list[MemoryIndex]:
     """The memories of `--memory L:I`, in order; both parts may be lists and ranges. Raises UsageFault for others."""
-    found: set[MemoryIndex] = set()
+    memories: set[MemoryIndex] = set()
     for value in values:
         left, colon, right = value.partition(":")
         if not colon:
             raise UsageFault(f"--memory {value}: must be the numbers of a layer and of a memory, such as 3:511")
         for layer in parse_indices(f"--memory {value}: layer", left, 1 + max(layers)):
             numbers = parse_indices(f"--memory {value}: memory", right, len(layers[layer].values))
-            found |= {MemoryIndex(layer, number) for number in numbers}
-    return sorted(found)
+            memories |= {MemoryIndex(layer, number) for number in numbers}
+    return sorted(memories)
 
 
 @contextmanager

@@ -66,11 +66,14 @@ def module_parameters(model: nn.Module) -> list[ModuleParameters]:
 def _count_once(
     path: str, module: nn.Module, tensors: Mapping[str, Tensor], counted: dict[int, str]
 ) -> ModuleParameters:
-    own = {name: p for name, p in tensors.items() if id(p) not in counted}
+    counted_now = {name: p for name, p in tensors.items() if id(p) not in counted}
     tied = next((counted[id(p)] for p in tensors.values() if id(p) in counted), None)
-    counted |= {id(p): path for p in own.values()}
-    shapes = {name: tuple(p.shape) for name, p in own.items()}
-    size, n_bytes = sum(p.numel() for p in own.values()), sum(p.numel() * p.element_size() for p in own.values())
+    counted |= {id(p): path for p in counted_now.values()}
+    shapes = {name: tuple(p.shape) for name, p in counted_now.items()}
+    size, n_bytes = (
+        sum(p.numel() for p in counted_now.values()),
+        sum(p.numel() * p.element_size() for p in counted_now.values()),
+    )
     return ModuleParameters(path, _kind(module), shapes, size, n_bytes, tied)
 
 
@@ -82,15 +85,15 @@ def _kind(module: nn.Module) -> str:
 
 def merge_layers(parts: list[ModuleParameters]) -> list[ModuleParameters]:
     """Merge equal modules of several layers: * for the layer index, and the sum of their parameters."""
-    found: dict[Any, ModuleParameters] = {}
+    merged: dict[Any, ModuleParameters] = {}
     for part in parts:
         name = re.sub(r"\.\d+\.", ".*.", part.name)
         key = (name, part.kind, tuple(part.shapes.items()), part.tied)
-        if (one := found.get(key)) is not None:
-            size, n_bytes = one.parameters + part.parameters, one.bytes + part.bytes
-            part = replace(one, name=name, parameters=size, bytes=n_bytes, times=one.times + part.times)
-        found[key] = part
-    return list(found.values())
+        if (earlier := merged.get(key)) is not None:
+            size, n_bytes = earlier.parameters + part.parameters, earlier.bytes + part.bytes
+            part = replace(earlier, name=name, parameters=size, bytes=n_bytes, times=earlier.times + part.times)
+        merged[key] = part
+    return list(merged.values())
 
 
 @dataclass(frozen=True)
@@ -217,10 +220,10 @@ def encoding_of(model: Model, stack: ModelStack) -> EncodingOf | None:
     """That of the `Embedding` of the stack's input or memory, or its input itself; None if it has none."""
     modules = dict(model.named_modules())
     for path in stack.embedding_paths():
-        found = modules.get(path)
-        if isinstance(found, Embedding):
-            return EncodingOf(f"{path}.position", found.tokens.embedding_dim)
-        if isinstance(found, PositionalEncoding):  # output queries that are a function of the position
+        module = modules.get(path)
+        if isinstance(module, Embedding):
+            return EncodingOf(f"{path}.position", module.tokens.embedding_dim)
+        if isinstance(module, PositionalEncoding):  # output queries that are a function of the position
             return EncodingOf(path, model.d_model)
     return None
 

@@ -64,14 +64,14 @@ def _record(line: str, where: str) -> dict[str, str]:
 
 def find_word(text: str, word: str) -> list[tuple[int, int]]:
     """Character spans [first, last) of the word as a whole word, case-sensitive."""
-    found = []
+    places = []
     first = text.find(word)
     while first >= 0:
         last = first + len(word)
         if not _within_word(text, first) and not _within_word(text, last):
-            found.append((first, last))
+            places.append((first, last))
         first = text.find(word, first + 1)
-    return found
+    return places
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
@@ -149,8 +149,8 @@ def find_occurrence(
     kept = input.truncate(context)
     if kept.n_cut and tokens[-1] >= len(kept.ids) - kept.n_behind:
         closing = ", its closing token included" if kept.n_behind else ""
-        what = f"{word!r} ends at token {tokens[-1] + 1}, but the model's context is {context}{closing}"
-        raise fault(f"{sentence.where}: {what}", hint="shorten the text before it")
+        message = f"{word!r} ends at token {tokens[-1] + 1}, but the model's context is {context}{closing}"
+        raise fault(f"{sentence.where}: {message}", hint="shorten the text before it")
     return Occurrence(spans[0], tokens, kept, len(spans))
 
 
@@ -175,17 +175,19 @@ def compare_occurrences(
     vectors: list[Tensor] = []
     types: list[str] = []
     numbers: list[int] = []
-    own: list[int] = []  # indices of the word's vectors, one per sentence
-    for number, (sentence, found) in enumerate(zip(sentences, occurrences, strict=True)):
-        text = Tokens(torch.tensor([found.input.ids], device=device))
+    of_word: list[int] = []  # indices of the word's vectors, one per sentence
+    for number, (sentence, occurrence) in enumerate(zip(sentences, occurrences, strict=True)):
+        text = Tokens(torch.tensor([occurrence.input.ids], device=device))
         captured = capture(model, unused, text) if as_source else capture(model, text)
         layers = (
             torch.cat(next(stack.layers for stack in captured.hidden if stack.rows == rows)).cpu().double()
         )  # (n_layers + 1, L, D)
-        others = [span for span in word_spans(sentence.text) if span[1] <= found.span[0] or span[0] >= found.span[1]]
-        for span in [found.span, *others]:
-            if tokens := found.input.tokens_of(*span):
-                own += [len(vectors)] if span == found.span else []
+        others = [
+            span for span in word_spans(sentence.text) if span[1] <= occurrence.span[0] or span[0] >= occurrence.span[1]
+        ]
+        for span in [occurrence.span, *others]:
+            if tokens := occurrence.input.tokens_of(*span):
+                of_word += [len(vectors)] if span == occurrence.span else []
                 vectors.append(layers[:, tokens].mean(dim=1))
                 types.append(sentence.text[slice(*span)].casefold())
                 numbers.append(number)
@@ -193,7 +195,7 @@ def compare_occurrences(
     senses = [sentence.sense for sentence in sentences]
     return [
         LayerSimilarity(
-            n, cosines := unit[own] @ unit[own].T, _baseline(unit, types, numbers), _separation(cosines, senses)
+            n, cosines := unit[of_word] @ unit[of_word].T, _baseline(unit, types, numbers), _separation(cosines, senses)
         )
         for n, unit in enumerate(units)
     ]

@@ -76,31 +76,31 @@ def role_scores(trained: Trained) -> dict[HeadIndex, Scores]:
     ]
     if any(ids is None for ids in rows):
         return {}
-    own, *source = (Tokens(ids.to(trained.setup.device)) for ids in rows if ids is not None)
+    repeated, *source = (Tokens(ids.to(trained.setup.device)) for ids in rows if ids is not None)
     if trained.recipe.objective.prompt_is_prefix(trained.recipe.model):
-        length = own.ids.shape[1]
-        own = Tokens(own.ids, TokenPositions(length).with_prefix(own.ids.new_full((N_ROWS,), length)))
-    return scores_on(model, own, *source)
+        length = repeated.ids.shape[1]
+        repeated = Tokens(repeated.ids, TokenPositions(length).with_prefix(repeated.ids.new_full((N_ROWS,), length)))
+    return scores_on(model, repeated, *source)
 
 
 def scores_on(model: Model, own: Tokens, source: Tokens | None = None) -> dict[HeadIndex, Scores]:
     """Scores on rows of tokens, N_ROWS or any other number from two on."""
     scores: dict[HeadIndex, Scores] = {}
-    for one in capture(model, own, source).attention:
-        if one.queries != one.keys or one.queries in UNITS:
+    for attention in capture(model, own, source).attention:
+        if attention.queries != attention.keys or attention.queries in UNITS:
             continue
-        ids = (own if source is None or one.queries == "own" else source).ids.tolist()
-        masks = one.mask.expand(len(ids), -1, -1)
+        ids = (own if source is None or attention.queries == "own" else source).ids.tolist()
+        masks = attention.mask.expand(len(ids), -1, -1)
         rows = [
-            measure(weights[:, :, one.lead :].cpu(), mask.cpu(), row)
-            for weights, mask, row in zip(one.weights, masks, ids, strict=True)
+            measure(weights[:, :, attention.lead :].cpu(), mask.cpu(), row)
+            for weights, mask, row in zip(attention.weights, masks, ids, strict=True)
         ]
         for head, measures in enumerate(zip(*rows, strict=True)):
             values = {
                 name: [value for row in measures if (value := row["entropy" if name == "broad" else name]) is not None]
                 for name in ROLES
             }
-            index = HeadIndex(one.kind, one.layer, head)
+            index = HeadIndex(attention.kind, attention.layer, head)
             scores[index] = {name: Score.of(of_rows) for name, of_rows in values.items() if len(of_rows) > 1}
     return scores
 

@@ -67,8 +67,10 @@ def text_input(tokenizer: Tokenizer, text: str, around: Affixes, name: str = "te
     """A text between special tokens. Raises UsageFault if there are no tokens."""
     ids, spans = tokenizer.spans(text)
     if not (len(ids) or around.before or around.behind):
-        what = "a text is empty" if not text else "the tokenizer drops all characters of a text"
-        raise UsageFault(f"{what}, and this model has no separator token to start with", hint="give a text with tokens")
+        message = "a text is empty" if not text else "the tokenizer drops all characters of a text"
+        raise UsageFault(
+            f"{message}, and this model has no separator token to start with", hint="give a text with tokens"
+        )
     all_ids = [*around.before, *map(int, ids), *around.behind]
     of_text = [(int(first), int(last)) for first, last in spans]
     all_spans = [*[None] * len(around.before), *of_text, *[None] * len(around.behind)]
@@ -109,7 +111,7 @@ def words_of(input: ModelInput, pieces: Sequence[str]) -> Words:
 
 def word_numbers(input: ModelInput) -> list[int]:
     """The number of each token's word, split at white space, from 1; 0 for a separator."""
-    starts = [found.start() for found in re.finditer(r"\S+", input.text)]
+    starts = [match.start() for match in re.finditer(r"\S+", input.text)]
     return [0 if span is None else max(1, bisect_right(starts, _start(input.text, *span))) for span in input.spans]
 
 
@@ -132,8 +134,8 @@ def membership(of_token: Sequence[int], n_words: int = -1) -> Tensor:
 
 def _start(text: str, first: int, last: int) -> int:
     """The first character of a token that is not white space, or its first."""
-    found = re.compile(r"\S").search(text, first, last)
-    return found.start() if found else first
+    match = re.compile(r"\S").search(text, first, last)
+    return match.start() if match else first
 
 
 def _text(input: ModelInput, pieces: Sequence[str], tokens: Sequence[int]) -> str:
@@ -249,7 +251,7 @@ def capture_heads(trained: Trained, texts: TokenizedTexts) -> Capture:
     captured = capture_texts(trained, texts)
     if not captured.attention:
         kinds = ", ".join(dict.fromkeys(mixer.kind for mixer in trained.recipe.model.all_mixers()))
-        what = f"{trained.folder.name} has no attention heads: its layers are {kinds}"
+        message = f"{trained.folder.name} has no attention heads: its layers are {kinds}"
         others = any(type(mixer).observe is not Mixer.observe for mixer in own_mixers(trained.model))
-        raise UsageFault(what, hint="see `minitf inspect --help` for views of its layers" if others else None)
+        raise UsageFault(message, hint="see `minitf inspect --help` for views of its layers" if others else None)
     return captured

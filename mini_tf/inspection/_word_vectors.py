@@ -34,10 +34,14 @@ class WordVectors:
     @classmethod
     def of(cls, trained: Trained) -> "WordVectors":
         """Those of the token embedding, of an encoder-decoder the encoder's. UsageFault if there is none."""
-        found = next(iter(trained.model.embeddings("source" if trained.model.needs_source else "own").values()), None)
-        if found is None:
+        embedding = next(
+            iter(trained.model.embeddings("source" if trained.model.needs_source else "own").values()), None
+        )
+        if embedding is None:
             raise UsageFault("the model has no token embedding of its own text")
-        return cls(trained.source_tokenizer if trained.model.needs_source else trained.tokenizer, found.tokens.weight)
+        return cls(
+            trained.source_tokenizer if trained.model.needs_source else trained.tokenizer, embedding.tokens.weight
+        )
 
     def ids(self, word: str) -> list[int]:
         """The tokens of a word within a text; none if one of them is unknown."""
@@ -62,8 +66,8 @@ class WordVectors:
 
 def neighbors_view(vectors: WordVectors, word: str, n: int) -> View:
     """The tokens nearest to a word."""
-    found = vectors.nearest(vectors.vector(word), n, vectors.ids(word))
-    return _tokens_view(vectors, {"word": word}, [word], found)
+    neighbors = vectors.nearest(vectors.vector(word), n, vectors.ids(word))
+    return _tokens_view(vectors, {"word": word}, [word], neighbors)
 
 
 def analogy_view(vectors: WordVectors, words: Sequence[str], n: int) -> View:
@@ -73,18 +77,20 @@ def analogy_view(vectors: WordVectors, words: Sequence[str], n: int) -> View:
             f"--analogy needs three words, got {len(words)}", hint='--analogy "a b c": a is to b as c is to ?'
         )
     a, b, c = map(vectors.vector, words)
-    found = vectors.nearest(b - a + c, n, [id for word in words for id in vectors.ids(word)])
-    return _tokens_view(vectors, {"analogy": list(words)}, words, found)
+    neighbors = vectors.nearest(b - a + c, n, [id for word in words for id in vectors.ids(word)])
+    return _tokens_view(vectors, {"analogy": list(words)}, words, neighbors)
 
 
 def _tokens_view(
-    vectors: WordVectors, result: dict[str, Any], words: Sequence[str], found: Sequence[tuple[int, float]]
+    vectors: WordVectors, result: dict[str, Any], words: Sequence[str], neighbors: Sequence[tuple[int, float]]
 ) -> View:
-    pieces = vectors.tokenizer.pieces([id for id, _ in found])
+    pieces = vectors.tokenizer.pieces([id for id, _ in neighbors])
     rows: list[list[str | float | None]] = [
-        [label(piece), cosine] for piece, (_, cosine) in zip(pieces, found, strict=True)
+        [label(piece), cosine] for piece, (_, cosine) in zip(pieces, neighbors, strict=True)
     ]
-    tokens = [{"id": id, "token": piece, "cosine": cosine} for piece, (id, cosine) in zip(pieces, found, strict=True)]
+    tokens = [
+        {"id": id, "token": piece, "cosine": cosine} for piece, (id, cosine) in zip(pieces, neighbors, strict=True)
+    ]
     notes = [
         f"{word!r} has {len(ids)} tokens, {' '.join(map(repr, vectors.tokenizer.pieces(ids)))}; its vector is their"
         " mean"
@@ -128,8 +134,8 @@ def read_pairs(lines: Sequence[str], name: str) -> list[WordPair]:
                 f"{where}: a line must be two words and a number, divided by tabs or commas", where=(where,)
             )
     if len(pairs) < FEWEST_PAIRS:
-        what = f"{name}: at least {FEWEST_PAIRS} pairs of words are needed, got {len(pairs)}"
-        raise DataFault(what, hint="a line is two words and a number, divided by tabs or commas", where=(name,))
+        message = f"{name}: at least {FEWEST_PAIRS} pairs of words are needed, got {len(pairs)}"
+        raise DataFault(message, hint="a line is two words and a number, divided by tabs or commas", where=(name,))
     return pairs
 
 
@@ -166,7 +172,7 @@ def _interval(bounds: Sequence[float] | None) -> str:
 
 def _correlate(vectors: WordVectors, pairs: Sequence[WordPair], n_all: int) -> dict[str, Any]:
     """Correlation, its 95 % interval and that of random vectors; None for too few pairs."""
-    found: dict[str, Any] = {
+    measures: dict[str, Any] = {
         "pairs": len(pairs),
         "coverage": len(pairs) / n_all,
         "spearman": None,
@@ -174,7 +180,7 @@ def _correlate(vectors: WordVectors, pairs: Sequence[WordPair], n_all: int) -> d
         "random": None,
     }
     if len(pairs) < FEWEST_PAIRS:
-        return found
+        return measures
     scores, tokens = (
         np.array([pair.score for pair in pairs]),
         [[vectors.ids(word) for word in pair.words] for pair in pairs],
@@ -186,7 +192,7 @@ def _correlate(vectors: WordVectors, pairs: Sequence[WordPair], n_all: int) -> d
     ):  # an embedding is initialized with normal numbers, whose scale does not change a cosine
         table = torch.randn(vectors.table.shape, generator=generator)
         controls.append(spearman(_cosines(table, tokens), scores))
-    return found | {"spearman": r, "interval": interval(r, len(pairs)), "random": float(np.mean(controls))}
+    return measures | {"spearman": r, "interval": interval(r, len(pairs)), "random": float(np.mean(controls))}
 
 
 def _cosines(table: Tensor, tokens: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:

@@ -79,13 +79,13 @@ class Settings(PairViewSettings):
         """The first pairs, with a table of heads unless there is a SOURCE."""
         gold = (dataset_alignments(pairs) if self.gold is None else read_alignments(self.gold, pairs))[: self.limit]
         pairs = pairs[: self.limit]
-        found = align_pairs(trained, pairs)
-        shown, first = next(((number, one) for number, one in enumerate(found) if one is not None), (0, None))
+        alignments = align_pairs(trained, pairs)
+        shown, first = next(((number, one) for number, one in enumerate(alignments) if one is not None), (0, None))
         if first is None:
             raise UsageFault(f"no pair fits into the model's context of {trained.model.context} tokens")
         comparison = compare_heads(
             pairs,
-            found,
+            alignments,
             gold,
             head_shifts(first.sharpness.shape, HeadSelection(None, self.layers, self.heads), self.shift),
         )
@@ -93,8 +93,8 @@ class Settings(PairViewSettings):
         [weights] = word_weights(trained, [pairs[shown]])
         assert weights is not None
         panel = _map(pairs[shown], weights, best, gold[shown])
-        result = _result(found, comparison) | {"sample": _sample(pairs[shown], weights.weights[best], gold[shown])}
-        notes = _notes(found, comparison)
+        result = _result(alignments, comparison) | {"sample": _sample(pairs[shown], weights.weights[best], gold[shown])}
+        notes = _notes(alignments, comparison)
         pictures: list[Picture] = [_table(comparison)] if self.source is None else []
         pictures += [
             *(partial(sentence, line) for line in _sentences(comparison)),
@@ -116,7 +116,7 @@ class Settings(PairViewSettings):
         )
 
 
-def _map(pair: Pair, found: WordWeights, head: HeadShift, gold: GoldAlignment | None) -> Panel:
+def _map(pair: Pair, word_weights: WordWeights, head: HeadShift, gold: GoldAlignment | None) -> Panel:
     """Attention weights of target words (rows) on source words, with the head's and the gold alignment marked."""
 
     def cells(points: frozenset[AlignmentPoint]) -> frozenset[tuple[int, int]]:
@@ -126,26 +126,30 @@ def _map(pair: Pair, found: WordWeights, head: HeadShift, gold: GoldAlignment | 
         (frozenset(), frozenset()) if gold is None else (cells(gold.sure), cells(gold.possible - gold.sure))
     )
     meanings = ("alignment by the head", "gold alignment", "possible gold alignment")
-    marks = Marks(cells(alignment_of(found.aligned, head)), sure, possible, meanings)
-    weights = found.weights[head][:, 1:]
+    marks = Marks(cells(alignment_of(word_weights.aligned, head)), sure, possible, meanings)
+    weights = word_weights.weights[head][:, 1:]
     return Panel(
         str(head), pair.target.split(), pair.source.split(), weights, LEGENDS[head.shift], marks=marks, sides=SIDES
     )
 
 
-def _notes(found: Sequence[PairAlignment | None], comparison: HeadComparison) -> list[str]:
-    skipped = found.count(None)
-    notes = [f"{skipped} of {len(found)} pairs are longer than the model's context and were skipped"] if skipped else []
+def _notes(alignments: Sequence[PairAlignment | None], comparison: HeadComparison) -> list[str]:
+    skipped = alignments.count(None)
+    notes = (
+        [f"{skipped} of {len(alignments)} pairs are longer than the model's context and were skipped"]
+        if skipped
+        else []
+    )
     if not comparison.chosen_on:
         why = "only one pair has a gold alignment" if comparison.reported_on else "no gold alignments"
         notes.append(f"{why}; of {len(comparison.heads)} combinations of head and shift, the sharpest is shown")
     return notes
 
 
-def _result(found: Sequence[PairAlignment | None], comparison: HeadComparison) -> dict[str, Any]:
+def _result(alignments: Sequence[PairAlignment | None], comparison: HeadComparison) -> dict[str, Any]:
     best = comparison.best
     return {
-        "pairs": len(found) - found.count(None),
+        "pairs": len(alignments) - alignments.count(None),
         "heads": [
             {**score.head._asdict(), "sharpness": score.sharpness, "aer": score.aer} for score in comparison.heads
         ],
@@ -153,7 +157,9 @@ def _result(found: Sequence[PairAlignment | None], comparison: HeadComparison) -
         "baseline": {"diagonal": comparison.diagonal},
         "chosen_on": comparison.chosen_on,
         "reported_on": comparison.reported_on,
-        "alignments": ["" if one is None else format_alignment(alignment_of(one.aligned, best.head)) for one in found],
+        "alignments": [
+            "" if one is None else format_alignment(alignment_of(one.aligned, best.head)) for one in alignments
+        ],
     }
 
 

@@ -65,16 +65,16 @@ def answers_of(document: LabelledDocument) -> list[tuple[int, int | None]]:
     column = ANSWERS if ANSWERS in document.labels else CUE
     if document.labels[column] == [NONE]:
         return []
-    found = document.indices(column)
+    indices = document.indices(column)
     if column == ANSWERS:
-        return [(answer, source_of(document.words, answer)) for answer in sorted({*found}) if answer >= 0]
-    if len(found) != 2 or not 0 <= found[0] < found[1]:
-        what = (
+        return [(answer, source_of(document.words, answer)) for answer in sorted({*indices}) if answer >= 0]
+    if len(indices) != 2 or not 0 <= indices[0] < indices[1]:
+        message = (
             f"{document.where}: {CUE!r} must be the index of a word and of a later one, or -, not"
             f" {' '.join(document.labels[CUE])!r}"
         )
-        raise DataFault(what, where=(document.where,))
-    return [(found[1], found[0])]
+        raise DataFault(message, where=(document.where,))
+    return [(indices[1], indices[0])]
 
 
 def source_of(words: Sequence[str], answer: int) -> int | None:
@@ -90,7 +90,7 @@ def source_of(words: Sequence[str], answer: int) -> int | None:
 
 def questions_of(trained: Trained, documents: Sequence[LabelledDocument]) -> Questions:
     """Raises UsageFault if the model predicts no tokens of a text, DataFault if an answer cannot be predicted."""
-    mask, found, streams = _mask_of(trained), Questions([], {}), trained.recipe.train.stream
+    mask, questions, streams = _mask_of(trained), Questions([], {}), trained.recipe.train.stream
     for number, document in enumerate(documents):
         input = text_input(trained.tokenizer, document.text, text_affixes(trained))
         pairs, starts = answers_of(document), np.cumsum([0, *(len(word) + 1 for word in document.words)]).tolist()
@@ -102,7 +102,7 @@ def questions_of(trained: Trained, documents: Sequence[LabelledDocument]) -> Que
         }
         context = len(input.ids) if streams else trained.model.context
         if streams:  # a document without answers is part of the stream, too
-            found.rows[(number, 0)] = (tuple(input.ids), [])
+            questions.rows[(number, 0)] = (tuple(input.ids), [])
         for answer, cue in pairs:
             word, tokens = document.words[answer], places[answer]
             ids, where = tuple(input.ids[token] for token in tokens), f"{document.where}: the answer {word!r}"
@@ -118,18 +118,18 @@ def questions_of(trained: Trained, documents: Sequence[LabelledDocument]) -> Que
                     where=(document.where,),
                 )
             key = (number, start if mask is None else answer)
-            _, targets = found.rows.get(key, ((), []))
+            _, targets = questions.rows.get(key, ((), []))
             at = -1 if cue is None else next(iter(places[cue]), -1)
             distances = (None, None, False) if cue is None else (answer - cue, tokens[0] - at, at < start)
-            found.answers.append(Answer(number, word, ids, key, len(targets), *distances))
+            questions.answers.append(Answer(number, word, ids, key, len(targets), *distances))
             row = input.ids[start : tokens[-1] if mask is None and not streams else start + context]
             if mask is not None:
                 row = [mask if start + n in tokens else id for n, id in enumerate(row)]
-            found.rows[key] = (
+            questions.rows[key] = (
                 tuple(row),
                 [*targets, *((token - shift - start, id) for token, id in zip(tokens, ids, strict=True))],
             )
-    return found
+    return questions
 
 
 def predictions(trained: Trained, questions: Questions) -> list[Prediction]:
@@ -152,11 +152,11 @@ def predictions(trained: Trained, questions: Questions) -> list[Prediction]:
                 likelihoods.predict_targets(trained.model, hidden, labels, size),
                 strict=True,
             )
-    found = []
+    predicted = []
     for answer in questions.answers:
         log_p, best = (part[answer.first : answer.first + len(answer.ids)] for part in by_row[answer.row][:2])
-        found.append(Prediction(float(log_p.sum()), tuple(best.tolist())))
-    return found
+        predicted.append(Prediction(float(log_p.sum()), tuple(best.tolist())))
+    return predicted
 
 
 def of_other_documents(answers: Sequence[Answer]) -> list[Answer]:
@@ -171,11 +171,11 @@ def of_other_documents(answers: Sequence[Answer]) -> list[Answer]:
         )
     order = np.random.default_rng(_SEED).permutation([*by_document]).tolist()
     other = dict(zip(order, [*order[1:], order[0]], strict=True))
-    found = []
+    sources = []
     for answers_of_one in by_document.values():
         others = by_document[other[answers_of_one[0].document]]
-        found += [others[n % len(others)] for n in range(len(answers_of_one))]
-    return found
+        sources += [others[n % len(others)] for n in range(len(answers_of_one))]
+    return sources
 
 
 def _mask_of(trained: Trained) -> int | None:
@@ -186,11 +186,11 @@ def _mask_of(trained: Trained) -> int | None:
         or "tokens" not in objective.PREDICTS
         or (mask is None and not trained.recipe.model.causal)
     ):
-        what = (
+        message = (
             f"{trained.folder.name} has the objective {objective.kind}, which predicts no next or masked token of a"
             " text"
         )
-        raise UsageFault(what, hint="use a model of next_token or masked")
+        raise UsageFault(message, hint="use a model of next_token or masked")
     return None if trained.recipe.model.causal else mask
 
 
@@ -240,20 +240,20 @@ class Settings(LabelledViewSettings):
         """Raises UsageFault if the model predicts no tokens of a text, or fewer than two documents have answers."""
         questions = questions_of(trained, documents)
         others = of_other_documents(questions.answers)
-        own, random = (predictions(one, questions) for one in (trained, with_random_weights(trained)))
-        found = [*zip(questions.answers, own, random, others, strict=True)]
+        of_model, random = (predictions(one, questions) for one in (trained, with_random_weights(trained)))
+        asked = [*zip(questions.answers, of_model, random, others, strict=True)]
         groups = _ranges({one.words for one in questions.answers if one.words is not None})
-        chosen = [(name, [row for row in found if row[0].words in group]) for name, group in groups]
-        unknown = [row for row in found if row[0].words is None]
+        chosen = [(name, [row for row in asked if row[0].words in group]) for name, group in groups]
+        unknown = [row for row in asked if row[0].words is None]
         records = [_record(name, rows) for name, rows in [*chosen, *([("none", unknown)] if unknown else [])]]
-        overall = _record("all", found)
+        overall = _record("all", asked)
         n_words = len({one.word for one in questions.answers})
         summary = (
             f"{n_words} different answers: guessing has accuracy {1 / n_words:.3f}, log p {-math.log(n_words):.3f}."
         )
         if overall["cue_lost"]:
             context = f"the model reads the {trained.model.context} tokens of its context, up to the answer"
-            summary += f" {overall['cue_lost']} of {len(found)} answers have lost their cue: {context}."
+            summary += f" {overall['cue_lost']} of {len(asked)} answers have lost their cue: {context}."
         result = {
             "documents": len(documents),
             "different_answers": n_words,
@@ -279,10 +279,10 @@ def _record(name: str, rows: Sequence[tuple[Answer, Prediction, Prediction, Answ
         float(np.mean(tokens)) if tokens else None,
         len(rows),
         sum(answer.lost for answer, *_ in rows),
-        float(np.mean([own.ids == answer.ids for answer, own, _, _ in rows])),
+        float(np.mean([predicted.ids == answer.ids for answer, predicted, _, _ in rows])),
         float(np.mean([random.ids == answer.ids for answer, _, random, _ in rows])),
-        float(np.mean([own.ids == other.ids for _, own, _, other in rows])),
-        float(np.mean([own.log_p for _, own, _, _ in rows])),
+        float(np.mean([predicted.ids == other.ids for _, predicted, _, other in rows])),
+        float(np.mean([predicted.log_p for _, predicted, _, _ in rows])),
         float(np.mean([random.log_p for _, _, random, _ in rows])),
     )
     return dict(zip((header.replace(" ", "_") for header in HEADERS), values, strict=True))

@@ -83,19 +83,19 @@ class Settings(PairViewSettings):
         context, first = trained.model.context, next((n for n, target in enumerate(targets) if target.split()), 0)
         source = untruncated_input(trained, sources[first]).truncate(context)
         target = target_input(trained.tokenizer, targets[first], context)
-        found = coverage_maps(cross_attention(trained, source, target), selection)
+        maps = coverage_maps(cross_attention(trained, source, target), selection)
         columns, inputs = trained.source_tokenizer.pieces(source.ids), trained.tokenizer.pieces(target.ids)
         rows = [
             *inputs[1:],
             "" if target.n_cut else inputs[0],
         ]  # a token stands at the position before it; the separator ends
-        shown = found if (selection.layer, selection.head) != (None, None) else found[-1:]
+        shown = maps if (selection.layer, selection.head) != (None, None) else maps[-1:]
         notes = cut = [note for note in (source.note, target.note) if note]
-        if len(shown) < len(found):
-            notes = [*cut, f"{len(shown)} of {len(found)} layers shown; --layer for others, --head for single heads"]
+        if len(shown) < len(maps):
+            notes = [*cut, f"{len(shown)} of {len(maps)} layers shown; --layer for others, --head for single heads"]
         texts = {"text": Summaries.of(sources, targets, facts_of)}
         texts |= {} if references is None else {"reference": Summaries.of(sources, references, facts_of)}
-        titled = {f"{one}, {name}": values for one in found for name, values in one.maps.items()}
+        titled = {f"{one}, {name}": values for one in maps for name, values in one.maps.items()}
         panels = [Panel(title, rows, columns, values, ROWS) for title, values in titled.items()]
         copies = copy_map(trained, source, target)
         if copies is not None:
@@ -106,12 +106,12 @@ class Settings(PairViewSettings):
         )
         sample = {"source": sources[first], "target": targets[first], "source_tokens": columns, "target_tokens": rows}
         copied = {} if copies is None else {"copies": copies.to_json()}
-        result = {"sample": {**sample, "maps": [_record(one) for one in found], **copied}, "notes": notes}
+        result = {"sample": {**sample, "maps": [_record(one) for one in maps], **copied}, "notes": notes}
         return View(
             result | {f"{name}s": texts[name].to_json() if name in texts else None for name in ("text", "reference")},
             [*_figures(texts), *_maps(shown, rows, columns), *_copies(copies, rows, columns)],
             [f"note: {note}" for note in notes],
-            PanelGrid(_in_lines(panels, len(found[0].maps)), scale, title, notes=[*cut]),
+            PanelGrid(_in_lines(panels, len(maps[0].maps)), scale, title, notes=[*cut]),
             metrics=texts["text"].metrics(),
         )
 
@@ -139,20 +139,20 @@ def _figures(texts: dict[str, Summaries]) -> Iterator[Picture]:
     yield partial(sentence, "")
 
 
-def _maps(found: Sequence[CoverageMap], rows: Sequence[str], columns: Sequence[str]) -> Iterator[Picture]:
+def _maps(maps: Sequence[CoverageMap], rows: Sequence[str], columns: Sequence[str]) -> Iterator[Picture]:
     """The maps, each kind on a scale of its own, and a table of the source tokens."""
-    scales = {name: scale_of([one.maps[name] for one in found], LABEL) for name in found[0].maps}
-    for one in found:
+    scales = {name: scale_of([one.maps[name] for one in maps], LABEL) for name in maps[0].maps}
+    for one in maps:
         for name, values in one.maps.items():
             yield partial(heat_map, Panel(f"{one}, {name}", rows, columns, values), scales[name], max_rows=len(rows))
     yield partial(sentence, ROWS)
-    yield _table(found, columns)
-    yield partial(sentence, LEGEND if found[0].weights is None else DIMINISHED)
+    yield _table(maps, columns)
+    yield partial(sentence, LEGEND if maps[0].weights is None else DIMINISHED)
 
 
-def _table(found: Sequence[CoverageMap], tokens: Sequence[str]) -> Picture:
+def _table(maps: Sequence[CoverageMap], tokens: Sequence[str]) -> Picture:
     """A row for each source token: what it has got over all target tokens."""
-    columns = {f"{one} {name}": values.tolist() for one in found for name, values in _totals(one).items()}
+    columns = {f"{one} {name}": values.tolist() for one in maps for name, values in _totals(one).items()}
     rows = [[label(token), *values] for token, *values in zip(tokens, *columns.values(), strict=True)]
     return partial(table, ["source token", *columns], rows)
 

@@ -96,8 +96,8 @@ def _tables(facts: dict[str, Any], parts: list[ModuleParameters], total: int) ->
         name = re.sub(r"^stack\.", stack, part.name).removesuffix(".part")
         shapes = ["×".join(map(str, shape)) for shape in part.shapes.values()]
         shapes += ["tied"] if part.tied else []
-        what = f"{part.times} × {part.kind}" if part.times > 1 else part.kind
-        rows.append([name, what, f"{part.parameters:,}", f"{part.parameters / total:.1%}", " ".join(shapes)])
+        kind = f"{part.times} × {part.kind}" if part.times > 1 else part.kind
+        rows.append([name, kind, f"{part.parameters:,}", f"{part.parameters / total:.1%}", " ".join(shapes)])
     rows.append(["total", "", f"{total:,}", "100.0%", ""])
     headers = ["module", "type", "parameters", "share", "shapes"]
     yield partial(table, headers, rows)

@@ -119,16 +119,16 @@ class Settings(StackOption, ModelViewSettings):
 
 def _select_stack(trained: Trained, stack: str | None) -> tuple[ModelStack, EncodingOf, list[str]]:
     """The stack of this name, by default the model's first, and a note of the others. UsageFault if there is none."""
-    kind, found = (
+    kind, encodings = (
         trained.recipe.model.kind,
         {one: encoding for one in trained.model.stacks() if (encoding := encoding_of(trained.model, one))},
     )
-    if not found:
+    if not encodings:
         raise UsageFault(f"a model of kind {kind} has no embedding with a positional encoding")
-    selected = select_stack(found, stack, kind)
-    others = [stack_name(one) for one in found if one != selected]
+    selected = select_stack(encodings, stack, kind)
+    others = [stack_name(one) for one in encodings if one != selected]
     note = f"these are the positions of the {stack_name(selected)}; use --stack {' or '.join(others)} for others"
-    return selected, found[selected], [note] if others and stack is None else []
+    return selected, encodings[selected], [note] if others and stack is None else []
 
 
 def _result(kind: str, analysis: PositionAnalysis) -> dict[str, Any]:
@@ -178,17 +178,17 @@ def _curves(kind: str, analysis: PositionAnalysis) -> Curves | None:
 
 
 def _sentences(note: str, analysis: PositionAnalysis, result: dict[str, Any]) -> list[str]:
-    found = [note] if note else []
+    sentences = [note] if note else []
     if (rotary := analysis.rotary) is not None:
         short, long = min(rotary.wavelengths), max(rotary.wavelengths)
-        found.append(
+        sentences.append(
             f"{len(rotary.wavelengths)} frequencies with wavelengths of {short:.3g} to {long:.4g} tokens; "
             f"{result['pairs_that_never_turn_once']} wavelengths exceed the context of {analysis.context}."
         )
     if (rows := result.get("never_trained")) is not None:
         trained = "all were trained" if not rows else f"never trained: {ranges(rows)}"
-        found.append(f"{result['n_positions']} rows; {trained} (according to {result['never_trained_by']}).")
-    return found
+        sentences.append(f"{result['n_positions']} rows; {trained} (according to {result['never_trained_by']}).")
+    return sentences
 
 
 def _map(title: str, vectors: PositionVectors, *, colored: bool, width: int) -> Text:

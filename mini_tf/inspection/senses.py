@@ -46,19 +46,19 @@ class Tokens(NamedTuple):
 
 def tokens_of(trained: Trained, documents: Sequence[LabelledDocument]) -> dict[str, Tokens]:
     """The tokens of every form with two senses that has two tokens of one of them."""
-    found: dict[str, list[tuple[str, np.ndarray]]] = defaultdict(list)
+    tokens_by_form: dict[str, list[tuple[str, np.ndarray]]] = defaultdict(list)
     for document in documents:
         places = [
             n
             for n, sense in enumerate(document.labels["senses"])
-            if sense != NONE and len(found[document.words[n]]) < MAX_TOKENS
+            if sense != NONE and len(tokens_by_form[document.words[n]]) < MAX_TOKENS
         ]
         vectors = word_vectors(trained, document.text).numpy() if places else np.empty((0, 0, 0))
         for n in places:
             if n < vectors.shape[1]:
-                found[document.words[n]].append((document.labels["senses"][n], vectors[:, n]))
+                tokens_by_form[document.words[n]].append((document.labels["senses"][n], vectors[:, n]))
     forms = {}
-    for form, tokens in sorted(found.items()):
+    for form, tokens in sorted(tokens_by_form.items()):
         senses = np.array([sense for sense, _ in tokens])
         if 2 <= len({*senses}) < len(senses):
             stacked = np.stack([vector for _, vector in tokens], axis=1)
@@ -93,8 +93,8 @@ def _cosines(tokens: Tokens, layer: int) -> np.ndarray:
 
 def _mean_auc(forms: Mapping[str, Tokens], layer: int) -> float:
     """Of all forms, each weighted by its comparisons."""
-    found = [auc(tokens, layer) for tokens in forms.values()]
-    return float(np.average([value for value, _ in found], weights=[n for _, n in found]))
+    aucs = [auc(tokens, layer) for tokens in forms.values()]
+    return float(np.average([value for value, _ in aucs], weights=[n for _, n in aucs]))
 
 
 def _mean_nearest(forms: Mapping[str, Tokens], layer: int) -> float:

@@ -50,12 +50,12 @@ def targets_of(document: LabelledDocument, shuffled: bool = False) -> dict[str, 
     heads, relations = np.array(document.indices("heads")), np.array(document.labels["relations"])
     words = np.flatnonzero(heads >= 0)
     gold = random.permutation(heads[words]) if shuffled else heads[words]
-    found = {
+    targets = {
         str(name): Targets(words[chosen], gold[chosen])
         for name in [*dict.fromkeys(relations[words])]
         if (chosen := relations[words] == name).any()
     }
-    found[ALL] = Targets(words, gold)
+    targets[ALL] = Targets(words, gold)
     if {*OPTIONAL} <= document.labels.keys():
         antecedents = np.array(document.indices("antecedents"))
         pronouns = np.flatnonzero(antecedents >= 0)
@@ -66,8 +66,8 @@ def targets_of(document: LabelledDocument, shuffled: bool = False) -> dict[str, 
             if shuffled
             else antecedents[pronouns]
         )
-        found[ANTECEDENT] = Targets(pronouns, gold, earlier)
-    return {name: one for name, one in found.items() if len(one.words)}
+        targets[ANTECEDENT] = Targets(pronouns, gold, earlier)
+    return {name: one for name, one in targets.items() if len(one.words)}
 
 
 def within(targets: Targets, n_words: int) -> Targets:
@@ -88,10 +88,10 @@ def guesses(attention: np.ndarray, targets: Targets) -> np.ndarray:
     both = np.stack(
         [attention[:, targets.words], attention.swapaxes(1, 2)[:, targets.words]], axis=1
     )  # (heads, 2, words, W)
-    own = np.arange(attention.shape[1]) == targets.words[:, None]
-    both = np.where(own if targets.candidates is None else own | ~targets.candidates, -1.0, both)
-    found = np.where(both.max(axis=-1) < 0, -1, both.argmax(axis=-1))
-    return np.asarray(found.reshape(-1, len(targets.words)))
+    itself = np.arange(attention.shape[1]) == targets.words[:, None]
+    both = np.where(itself if targets.candidates is None else itself | ~targets.candidates, -1.0, both)
+    guessed = np.where(both.max(axis=-1) < 0, -1, both.argmax(axis=-1))
+    return np.asarray(guessed.reshape(-1, len(targets.words)))
 
 
 def baseline_guesses(targets: Targets) -> np.ndarray:
@@ -117,10 +117,10 @@ class Tally:
     correct: dict[tuple[str, int], np.ndarray] = field(default_factory=dict)
     n: dict[tuple[str, int], int] = field(default_factory=dict)
 
-    def add(self, name: str, document: int, found: np.ndarray, gold: np.ndarray) -> None:
+    def add(self, name: str, document: int, guessed: np.ndarray, gold: np.ndarray) -> None:
         """The guesses (guessers, words) for the document with this number."""
         key = name, document % 2
-        self.correct[key] = self.correct.get(key, 0) + (found == gold).sum(axis=1)
+        self.correct[key] = self.correct.get(key, 0) + (guessed == gold).sum(axis=1)
         self.n[key] = self.n.get(key, 0) + len(gold)
 
     @property
@@ -222,9 +222,12 @@ class Settings(LabelledViewSettings):
 def _record(name: str, comparison: Comparison, heads: Sequence[HeadIndex]) -> dict[str, Any]:
     best, baseline = comparison.heads.best(name), comparison.baseline.best(name)
     head, direction = heads[best.guesser // len(DIRECTIONS)], DIRECTIONS[best.guesser % len(DIRECTIONS)]
-    found = {"relation": name, "words": best.n, **head._asdict(), "direction": direction, "accuracy": best.accuracy}
-    found |= {"baseline": baseline.accuracy, "by": NEAREST if name == ANTECEDENT else f"{OFFSETS[baseline.guesser]:+d}"}
-    return found | {
+    record = {"relation": name, "words": best.n, **head._asdict(), "direction": direction, "accuracy": best.accuracy}
+    record |= {
+        "baseline": baseline.accuracy,
+        "by": NEAREST if name == ANTECEDENT else f"{OFFSETS[baseline.guesser]:+d}",
+    }
+    return record | {
         "random": comparison.random.best(name).accuracy,
         "shuffled": comparison.shuffled.best(name).accuracy,
     }

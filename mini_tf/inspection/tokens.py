@@ -34,9 +34,9 @@ def tokens_of(tokenizer: Tokenizer, text: str) -> list[Token]:
     at = 0
     for id, piece, (first, last) in zip(map(int, ids), pieces, spans, strict=True):
         length = None if id in vocabulary.special_ids else _prefix_length(data[at : at + len(piece.encode())], piece)
-        own = data[starts[first] : starts[last]] if length is None else data[at : at + length]
+        of_token = data[starts[first] : starts[last]] if length is None else data[at : at + length]
         at = starts[last] if length is None else at + length
-        tokens.append(Token(id, piece, own, (int(first), int(last)), id == vocabulary.unk))
+        tokens.append(Token(id, piece, of_token, (int(first), int(last)), id == vocabulary.unk))
     return tokens
 
 
@@ -82,17 +82,17 @@ def _pictures(text: str, tokens: Sequence[Token]) -> Iterator[Picture]:
     rows = [
         [
             str(index),
-            str(one.id),
-            label(one.piece),
-            one.bytes.hex(" "),
-            "{}-{}".format(*one.span),
-            "unknown" if one.unknown else "",
+            str(token.id),
+            label(token.piece),
+            token.bytes.hex(" "),
+            "{}-{}".format(*token.span),
+            "unknown" if token.unknown else "",
         ]
-        for index, one in enumerate(tokens)
+        for index, token in enumerate(tokens)
     ]
     if rows:
         yield partial(table, ["index", "id", "token", "bytes", "characters", ""], rows)
-    n_bytes, unknown = len(text.encode()), sum(one.unknown for one in tokens)
+    n_bytes, unknown = len(text.encode()), sum(token.unknown for token in tokens)
     summary = f"{len(tokens)} tokens, {len(text)} characters, {n_bytes} bytes"
     if tokens:
         summary += f": {n_bytes / len(tokens):.2f} bytes per token"

@@ -87,8 +87,8 @@ class Settings(ModelViewSettings):
     """Correlate with human similarity: lines of two words and a number, divided by tabs or commas."""
 
     def check(self, output: ViewOutput) -> None:
-        given = {"--analogy": self.analogy is not None, "--similarity": self.similarity is not None}
-        options = [name for name, is_given in given.items() if is_given]
+        is_given_by = {"--analogy": self.analogy is not None, "--similarity": self.similarity is not None}
+        options = [name for name, is_given in is_given_by.items() if is_given]
         if self.neighbors is not None and self.analogy is None:
             options.insert(0, "--neighbors")
         if not options:
@@ -132,19 +132,19 @@ class Settings(ModelViewSettings):
         fault = UsageFault if file is None else DataFault
         as_source = trained.model.needs_source
         tokenizer = trained.source_tokenizer if as_source else trained.tokenizer
-        found = [
+        occurrences = [
             find_occurrence(partial(untruncated_input, trained), trained.model.context, word, one, fault)
             for one in sentences
         ]
-        layers = compare_occurrences(trained.model, sentences, found, as_source)
+        layers = compare_occurrences(trained.model, sentences, occurrences, as_source)
         if layer is not None and not -len(layers) <= layer < len(layers):
             raise UsageFault(
                 f"--layer {layer}: must be 0 (the embedding) to {len(layers) - 1}, or -1 to {-len(layers)} from the end"
             )
-        notes = _notes(tokenizer, word, layers, sentences, found)
+        notes = _notes(tokenizer, word, layers, sentences, occurrences)
         result = {
             "word": word,
-            "texts": [_record(tokenizer, *pair) for pair in zip(sentences, found, strict=True)],
+            "texts": [_record(tokenizer, *pair) for pair in zip(sentences, occurrences, strict=True)],
             "layers": [
                 {"layer": one.number} | {name: getattr(one, name) for name in METRICS} | {"pairs": one.cosines.tolist()}
                 for one in layers
@@ -195,19 +195,19 @@ def _sentences(word: str, texts: Sequence[str], input: Path | None) -> list[Sent
     return sentences
 
 
-def _record(tokenizer: Tokenizer, sentence: Sentence, found: Occurrence) -> dict[str, Any]:
-    pieces = tokenizer.pieces([found.input.ids[i] for i in found.tokens])
+def _record(tokenizer: Tokenizer, sentence: Sentence, occurrence: Occurrence) -> dict[str, Any]:
+    pieces = tokenizer.pieces([occurrence.input.ids[i] for i in occurrence.tokens])
     record = {
         "text": sentence.text,
         "sense": sentence.sense,
-        "characters": list(found.span),
-        "occurrences": found.n_occurrences,
+        "characters": list(occurrence.span),
+        "occurrences": occurrence.n_occurrences,
     }
     return record | {
-        "tokens": found.tokens,
+        "tokens": occurrence.tokens,
         "pieces": pieces,
-        "n_tokens": len(found.input.ids),
-        "n_cut": found.input.n_cut,
+        "n_tokens": len(occurrence.input.ids),
+        "n_cut": occurrence.input.n_cut,
     }
 
 
@@ -216,18 +216,20 @@ def _notes(
     word: str,
     layers: Sequence[LayerSimilarity],
     sentences: Sequence[Sentence],
-    found: Sequence[Occurrence],
+    occurrences: Sequence[Occurrence],
 ) -> list[str]:
     notes = [
         f"{sentence.where}: {word!r} occurs {n} times; the first, at characters {one.span[0]} to {one.span[1] - 1}, is"
         " compared"
-        for sentence, one in zip(sentences, found, strict=True)
+        for sentence, one in zip(sentences, occurrences, strict=True)
         if (n := one.n_occurrences) > 1
     ]
     notes += [
-        f"{sentence.where}: {one.input.note}" for sentence, one in zip(sentences, found, strict=True) if one.input.note
+        f"{sentence.where}: {one.input.note}"
+        for sentence, one in zip(sentences, occurrences, strict=True)
+        if one.input.note
     ]
-    ways = {tuple(tokenizer.pieces([one.input.ids[i] for i in one.tokens])) for one in found}
+    ways = {tuple(tokenizer.pieces([one.input.ids[i] for i in one.tokens])) for one in occurrences}
     if len(ways) > 1:
         examples = ", ".join(" ".join(map(repr, way)) for way in sorted(ways)[:4])
         notes.append(f"the word is tokenized in {len(ways)} ways, so its vectors differ already at layer 0: {examples}")

@@ -169,23 +169,23 @@ def baselines_of_trained(trained: Trained, store: Store, note: Callable[[str], N
     if not trained.recipe.eval.baseline or not trained.recipe.objective.BASELINES:
         return Baselines()
     try:
-        own = run_data(trained, note)
+        run_stores = run_data(trained, note)
     except (DataFault, RunFault) as fault:
         return Baselines(notes=(f"no baselines: {fault.message}",))
     val = pack(trained.recipe, store, trained.tokenizer, trained.objective)
-    found = measure_baselines(trained.recipe, trained.objective, own["train"], val, trained.labels)
-    return replace(found, notes=(*found.notes, *_seen_in_training(own, store)))
+    measured = measure_baselines(trained.recipe, trained.objective, run_stores["train"], val, trained.labels)
+    return replace(measured, notes=(*measured.notes, *_seen_in_training(run_stores, store)))
 
 
 SAME_BEGINNING = 128
 """Tokens; documents that have so many in common from the first one on are the same, one of them perhaps cut."""
 
 
-def _seen_in_training(own: Mapping[str, Store], store: Store) -> Iterator[str]:
+def _seen_in_training(run_stores: Mapping[str, Store], store: Store) -> Iterator[str]:
     """A note if other data than the run's own validation data have documents of its training data."""
-    if store.path != own["val"].path and (n := n_shared_documents(own["train"], store, SAME_BEGINNING)):
-        what = f"{n:,} of {store.n_documents:,} of these documents are also in the training data"
-        yield f"{what}: metrics of the model, and more so of the baselines, are too good on them"
+    if store.path != run_stores["val"].path and (n := n_shared_documents(run_stores["train"], store, SAME_BEGINNING)):
+        message = f"{n:,} of {store.n_documents:,} of these documents are also in the training data"
+        yield f"{message}: metrics of the model, and more so of the baselines, are too good on them"
 
 
 def _cached(baseline: BaselineSettings, data: BaselineData, recipe: Recipe) -> Measured:

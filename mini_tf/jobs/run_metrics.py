@@ -47,11 +47,11 @@ class RunMetrics:
         """
         if self._of_training:
             return self.metrics
-        found = baselines.baselines_of_trained(self.trained, self.store, self.reporter.detail)
-        for line in found.lines(self._scores):
+        measured = baselines.baselines_of_trained(self.trained, self.store, self.reporter.detail)
+        for line in measured.lines(self._scores):
             self.reporter.say(line)
-        name = found.name(self._scores)
-        return {**self.metrics, **found.metrics(self._scores), **({baselines.NAME: name} if name else {})}
+        name = measured.name(self._scores)
+        return {**self.metrics, **measured.metrics(self._scores), **({baselines.NAME: name} if name else {})}
 
     def _say_missing(self) -> None:
         """Say which packages are missing for some of the metrics."""

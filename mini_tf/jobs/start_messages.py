@@ -21,9 +21,10 @@ def report_start(parts: Parts, reporter: Reporter) -> None:
     reporter.say(
         f"model: {parts.recipe.model.kind}, {parameters:,} parameters, vocabulary {data.tokenizer.vocabulary.size:,}"
     )
-    if own := sum(p.numel() for p in parts.trainable.parameters()) - parameters:
+    if additional := sum(p.numel() for p in parts.trainable.parameters()) - parameters:
         reporter.say(
-            f"objective: {parts.recipe.objective.kind}, {own:,} additional parameters, which are not part of the model"
+            f"objective: {parts.recipe.objective.kind}, {additional:,} additional parameters, which are not part of the"
+            " model"
         )
     if parts.loaded is not None:
         reporter.say(parts.loaded.describe())

@@ -115,9 +115,9 @@ class TaskObjective(Objective):
             return ()
         was_training = task.training
         task.eval()
-        found = [(*task.network_and_wide(batch), batch.labels) for batch in batches]
+        of_batches = [(*task.network_and_wide(batch), batch.labels) for batch in batches]
         task.train(was_training)
-        network, wide, labels = (torch.cat(parts) for parts in zip(*found, strict=True))
+        network, wide, labels = (torch.cat(parts) for parts in zip(*of_batches, strict=True))
         return (scale.fill_(fit_network_scale(network, wide, lambda outputs: task.loss(outputs, labels, False))),)
 
     def head(self, model: Model) -> TaskHead:
@@ -205,14 +205,15 @@ class TaskLoss(nn.Module):
 
     def forward(self, batch: Batch, state: State | None = None) -> LossSums:
         outputs, wide, penalty = self._outputs(batch)
-        own = torch.zeros((), device=outputs.device)
+        wide_loss = torch.zeros((), device=outputs.device)
         if wide is not None:
             if self.training and self.wide.own_loss:
-                own = self.loss(wide, batch.labels, True)
-                own = own - own.detach()  # its gradient without its value, which is no part of the loss of the sum
+                wide_loss = self.loss(wide, batch.labels, True)
+                # Its gradient without its value, which is no part of the loss of the sum.
+                wide_loss = wide_loss - wide_loss.detach()
                 wide = wide.detach()
             outputs = wide + (1.0 if self.training else self._network_scale()) * outputs
-        loss = self.loss(outputs, batch.labels, self.training) + own
+        loss = self.loss(outputs, batch.labels, self.training) + wide_loss
         if self.training and self.distillation is not None:
             loss = self.distillation.of_rows(loss, outputs, batch)
         parts = {self.part: loss}
@@ -235,8 +236,8 @@ class TaskLoss(nn.Module):
         return network, wide
 
     def _network_scale(self) -> Tensor | float:
-        given = self.wide.network_scale
-        return self.head.network_scale if given == "fit" and self.head.network_scale is not None else float(given)
+        scale = self.wide.network_scale
+        return self.head.network_scale if scale == "fit" and self.head.network_scale is not None else float(scale)
 
     def _outputs(self, batch: Batch) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Outputs of the network, those of the n-grams, and the penalty of the network; None: there are none."""

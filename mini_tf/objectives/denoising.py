@@ -115,12 +115,12 @@ class Denoising(Objective):
         opened = np.concatenate([np.full((len(rows), 1), -1), segments[:, :-1]], axis=1) != segments
         inputs = np.where(opened, self.begin, np.roll(target, 1, axis=1))
         plain = bool((segments == 1).all())
-        given = replace(rows, segments=None if plain else segments)
+        target_rows = replace(rows, segments=None if plain else segments)
         positions = (
             None if bool((source_segments == 1).all()) else TokenPositions.packed(torch.from_numpy(source_segments))
         )
         return make_batch(
-            given,
+            target_rows,
             torch.from_numpy(inputs),
             torch.from_numpy(target),
             torch.from_numpy(segments != 0),
@@ -213,5 +213,5 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
 def _padded(rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
     """ids and segments (B, n) of rows of different length; both are 0 at padding."""
     width = max(len(ids) for ids, _ in rows)
-    found: list[np.ndarray] = [np.stack([np.pad(row[n], (0, width - len(row[n]))) for row in rows]) for n in (0, 1)]
-    return found[0].astype(np.int64), found[1].astype(np.int64)
+    padded: list[np.ndarray] = [np.stack([np.pad(row[n], (0, width - len(row[n]))) for row in rows]) for n in (0, 1)]
+    return padded[0].astype(np.int64), padded[1].astype(np.int64)

@@ -55,8 +55,8 @@ class Prefix(Objective):
         ids = torch.from_numpy(rows.ids).long()
         segments = np.ones_like(rows.ids) if rows.segments is None else rows.segments
         lengths = torch.from_numpy(np.stack([self._lengths(*row) for row in zip(segments, rows.keys, strict=True)]))
-        own = torch.from_numpy(segments[:, :-1]).long()
-        token_positions = TokenPositions.packed(own)
+        own_segments = torch.from_numpy(segments[:, :-1]).long()
+        token_positions = TokenPositions.packed(own_segments)
         assert token_positions.positions is not None
         positions = token_positions.positions
         follows = torch.from_numpy((segments[:, :-1] != 0) & (segments[:, 1:] != 0)) & (positions >= lengths - 1)
@@ -70,7 +70,7 @@ class Prefix(Objective):
     def _lengths(self, segments: np.ndarray, key: np.uint64) -> np.ndarray:
         """For each input token (n - 1,) the prefix length of its document; segments (n,) of a row."""
         rng = np.random.Generator(np.random.Philox(key=int(key)))
-        found = np.ones(len(segments) - 1, np.int64)
+        lengths = np.ones(len(segments) - 1, np.int64)
         for number in np.unique(segments[segments != 0]):
             index = np.flatnonzero(segments[:-1] == number)
             if not len(index):
@@ -78,5 +78,5 @@ class Prefix(Objective):
             # The last input has a target too if a token follows, which may open the next document.
             n_inputs = len(index) - (segments[index[-1] + 1] == 0)
             low, high = (min(max(round(rate * (n_inputs + 1)), 1), max(n_inputs, 1)) for rate in self.prefix_rate)
-            found[index] = rng.integers(low, high + 1)
-        return found
+            lengths[index] = rng.integers(low, high + 1)
+        return lengths

@@ -47,14 +47,14 @@ class DecisionFitter(ClassAccumulator):
 
     def scores(self) -> dict[str, float]:
         """The metrics of the cross-fitted decisions, with the loss if a temperature is of use."""
-        truth, given, lengths = self.truth, self.log_probabilities, self.lengths
+        truth, log_p, lengths = self.truth, self.log_probabilities, self.lengths
         self.decision, self.lines = Decision(), []
         smallest = int(np.bincount(self.halves, minlength=2).min())
-        if smallest < MIN_EXAMPLES or not np.isfinite(given).all():
+        if smallest < MIN_EXAMPLES or not np.isfinite(log_p).all():
             few = f"a half of the validation data has {smallest} examples, fewer than {MIN_EXAMPLES}"
             self.lines.append(f"nothing is fitted: {few if smallest < MIN_EXAMPLES else 'some outputs are not finite'}")
             return super().scores()
-        parts = _Halves(given, truth, lengths, self.halves)
+        parts = _Halves(log_p, truth, lengths, self.halves)
         with show_progress(f"fitting {' and '.join(sorted(self.fits))} on {len(lengths):,} validation examples"):
             predicted = self._bias(parts, self._temperature(parts))
         message = "each half of the validation data was measured with the values fitted on the other half (val.* too)"
@@ -128,11 +128,11 @@ class _Halves:
 
     def crossed(self, temperatures: Sequence[float]) -> np.ndarray:
         """(N, C): each half with the temperature of the other one."""
-        found = np.empty(self.log_probabilities.shape)
+        crossed = np.empty(self.log_probabilities.shape)
         for half in (0, 1):
             part = self.targets[half]
-            found[part] = rescaled(self.log_probabilities[part], temperatures[1 - half])
-        return found
+            crossed[part] = rescaled(self.log_probabilities[part], temperatures[1 - half])
+        return crossed
 
 
 def describe_bias(bias: dict[str, float]) -> str:
@@ -160,12 +160,12 @@ LARGEST_BIAS, FINE_STEP, PASSES = 8, 0.25, 3
 def fit_temperature(log_probabilities: np.ndarray, truth: np.ndarray) -> float:
     """The temperature of the smallest log-loss, by bisection: the loss is convex in 1 / temperature."""
     low, high = -np.log(LARGEST_TEMPERATURE), np.log(LARGEST_TEMPERATURE)
-    given = log_probabilities[np.arange(len(truth)), truth].mean(dtype=np.float64)
+    observed = log_probabilities[np.arange(len(truth)), truth].mean(dtype=np.float64)
     for _ in range(HALVINGS):
         middle = (low + high) / 2  # of log temperature
         expected = (np.exp(rescaled(log_probabilities, np.exp(middle))) * log_probabilities).sum(1).mean()
         # The derivative of the loss by 1 / temperature is expected - given: positive if the model is overconfident.
-        low, high = (middle, high) if expected > given else (low, middle)
+        low, high = (middle, high) if expected > observed else (low, middle)
     return float(np.exp((low + high) / 2))
 
 
@@ -189,16 +189,16 @@ def _class_biases(log_probabilities: np.ndarray, truth: np.ndarray) -> np.ndarra
     bias = np.zeros(n_classes)
     for _ in range(PASSES):
         before = bias.copy()
-        for one in range(n_classes):
+        for index in range(n_classes):
             others = log_probabilities + bias
-            others[:, one] = -np.inf
+            others[:, index] = -np.inf
             other, score = others.argmax(1), others.max(1)
 
-            def f1(value: float, one: int = one, other: np.ndarray = other, score: np.ndarray = score) -> float:
-                return macro_f1(truth, np.where(log_probabilities[:, one] + value > score, one, other), n_classes)
+            def f1(value: float, index: int = index, other: np.ndarray = other, score: np.ndarray = score) -> float:
+                return macro_f1(truth, np.where(log_probabilities[:, index] + value > score, index, other), n_classes)
 
-            found = _best_bias(f1, float(bias[one]))
-            bias[one] = found if f1(found) > f1(float(bias[one])) else bias[one]
+            best = _best_bias(f1, float(bias[index]))
+            bias[index] = best if f1(best) > f1(float(bias[index])) else bias[index]
         if (bias == before).all():
             break
     return bias

@@ -84,21 +84,21 @@ def predict_options(
     UsageFault if the run predicts no classes, or a threshold is invalid.
     """
     settings = trained.recipe.objective.pipeline()
-    given = ["--top"] * (top is not None) + ["--threshold"] * bool(thresholds)
-    if given and (settings is None or not settings.PREDICTS_CLASSES):
+    options = ["--top"] * (top is not None) + ["--threshold"] * bool(thresholds)
+    if options and (settings is None or not settings.PREDICTS_CLASSES):
         trained_with = f"{trained.folder.name} was trained with the objective {trained.recipe.objective.kind}"
-        raise UsageFault(f"{given[0]} needs classes or tags, but {trained_with}", hint="remove it")
+        raise UsageFault(f"{options[0]} needs classes or tags, but {trained_with}", hint="remove it")
     if top is not None and top < 1:
         raise UsageFault(f"--top: must be at least 1, got {top}")
-    found: dict[str | None, float] = {}
+    by_label: dict[str | None, float] = {}
     for name, value in thresholds:
         shown = f"--threshold {value:g}" if name is None else f"--threshold {name}={value:g}"
         if name is not None and trained.labels is not None and name not in trained.labels.names:
             raise UsageFault(f"{shown}: {no_such_class(name, trained.labels.names)}")
-        if name in found:
+        if name in by_label:
             which = "all classes" if name is None else name
             raise UsageFault(f"{shown}: a second threshold of {which}", hint="remove one of them")
         if not 0 <= value <= 1:
             raise UsageFault(f"{shown}: must be a probability from 0 to 1", hint="0.8, or CLASS=0.3 for one class")
-        found[name] = value
-    return PredictOptions(top, found)
+        by_label[name] = value
+    return PredictOptions(top, by_label)

@@ -42,8 +42,8 @@ class DecisionRule:
 
     def log_probabilities(self, outputs: Tensor) -> np.ndarray:
         """(T, C): of logits (T, C), or of any log-probabilities."""
-        found: np.ndarray = (outputs.float() / self.temperature).log_softmax(-1).cpu().numpy()
-        return found
+        log_p: np.ndarray = (outputs.float() / self.temperature).log_softmax(-1).cpu().numpy()
+        return log_p
 
     def decide(self, log_probabilities: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """(T,): the class of each target, or NO_LABEL. lengths: targets of each example, in order."""
@@ -51,8 +51,12 @@ class DecisionRule:
         if self.thresholds is not None:
             reached = log_probabilities >= np.log(np.maximum(self.thresholds, 1e-300))
             scores = np.where(self.own, np.where(reached, log_probabilities + _FIRST, scores - _FIRST), scores)
-        found = scores.argmax(1) if self.scheme is None else best_tags(scores, lengths, self.scheme)
-        return found if self.thresholds is None else np.where(reached[np.arange(len(found)), found], found, NO_LABEL)
+        decided = scores.argmax(1) if self.scheme is None else best_tags(scores, lengths, self.scheme)
+        return (
+            decided
+            if self.thresholds is None
+            else np.where(reached[np.arange(len(decided)), decided], decided, NO_LABEL)
+        )
 
 
 class ClassAccumulator(ClassProbabilities):
@@ -126,7 +130,8 @@ def row_halves(batch: Batch) -> list[int]:
     if positions is not None and positions.segments is not None:
         real = positions.segments.cpu().numpy() != 0
     return [
-        hashlib.blake2b(row[own].tobytes(), digest_size=1).digest()[0] & 1 for row, own in zip(ids, real, strict=True)
+        hashlib.blake2b(row[is_real].tobytes(), digest_size=1).digest()[0] & 1
+        for row, is_real in zip(ids, real, strict=True)
     ]
 
 
@@ -134,8 +139,8 @@ def rescaled(log_probabilities: np.ndarray, temperature: float) -> np.ndarray:
     """(N, C), float64: log-probabilities with another temperature, the same as from logits."""
     scaled = log_probabilities.astype(np.float64) / temperature
     scaled -= scaled.max(1, keepdims=True)
-    found: np.ndarray = scaled - np.log(np.exp(scaled).sum(1, keepdims=True))
-    return found
+    log_p: np.ndarray = scaled - np.log(np.exp(scaled).sum(1, keepdims=True))
+    return log_p
 
 
 def log_loss(log_probabilities: np.ndarray, truth: np.ndarray) -> float:
@@ -152,15 +157,15 @@ def best_tags(scores: np.ndarray, lengths: np.ndarray, scheme: TagScheme) -> np.
 
     lengths (S,): words of each text. At equal scores the tags are deterministic.
     """
-    found = np.zeros(len(scores), np.int64)
+    tags = np.zeros(len(scores), np.int64)
     starts = np.cumsum(lengths) - lengths
     for texts in _chunks(lengths, scores.shape[1]):
         words = starts[texts] + np.arange(lengths[texts[0]])[:, None]  # (L, S); texts are sorted, the longest first
         exists = np.arange(len(words))[:, None] < lengths[texts]
         n_texts = exists.sum(1)
         best, previous = _forward(scores, words, n_texts, scheme)
-        found[words[exists]] = _backward(best, previous, n_texts)[exists]
-    return found
+        tags[words[exists]] = _backward(best, previous, n_texts)[exists]
+    return tags
 
 
 def _chunks(lengths: np.ndarray, n_tags: int) -> Iterator[np.ndarray]:

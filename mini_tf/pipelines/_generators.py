@@ -95,14 +95,14 @@ class DecoderGenerator:
 
     def _token_line(self, token: ScoredToken) -> str:
         """A token with its log-probability, then the most probable tokens with theirs."""
-        own, *others = [json.dumps(piece, ensure_ascii=False) for piece in self._pieces(token)]
+        chosen, *others = [json.dumps(piece, ensure_ascii=False) for piece in self._pieces(token)]
         top = "".join(f"  {logprob:.4f} {piece}" for piece, (_, logprob) in zip(others, token.top, strict=True))
-        return f"{token.logprob:9.4f} {own:<16}{top}".rstrip()
+        return f"{token.logprob:9.4f} {chosen:<16}{top}".rstrip()
 
     def _token_json(self, token: ScoredToken) -> dict[str, Any]:
-        own, *others = self._pieces(token)
+        chosen, *others = self._pieces(token)
         top = [{"token": piece, "logprob": logprob} for piece, (_, logprob) in zip(others, token.top, strict=True)]
-        return {"token": own, "id": token.id, "logprob": token.logprob, "top": top}
+        return {"token": chosen, "id": token.id, "logprob": token.logprob, "top": top}
 
     def _pieces(self, token: ScoredToken) -> list[str]:
         return self.bundle.tokenizer.pieces([token.id, *(id for id, _ in token.top)])

@@ -117,7 +117,7 @@ class _Head:
 
     def outputs(self, packing: Packing, n_before: int) -> list[tuple[Batch, Tensor]]:
         """Each of `batches` with its outputs (T, C) on the CPU."""
-        trained, found = self.trained, list[tuple[Batch, Tensor]]()
+        trained, computed = self.trained, list[tuple[Batch, Tensor]]()
         with (
             torch.no_grad(),
             torch.random.fork_rng(devices=[trained.setup.device] if trained.setup.device.type == "cuda" else []),
@@ -127,8 +127,8 @@ class _Head:
                 with trained.setup.autocast():
                     outputs = self.task(batch.to(trained.setup.device), None).outputs
                 check_finite(outputs)
-                found.append((batch, outputs.cpu()))
-        return found
+                computed.append((batch, outputs.cpu()))
+        return computed
 
 
 class HeadPredictor:
@@ -163,15 +163,15 @@ class HeadPredictor:
 
     def evaluate(self, examples: Iterator[Any], group: ProcessGroup) -> None:
         """Predict the examples without returning the predictions, for `scores` on rank 0 of the group."""
-        found, n_before = DividedOutputs(group, self._add), 0
+        divided, n_before = DividedOutputs(group, self._add), 0
         while chunk := list(islice(examples, BATCH_SIZE)):
-            if found.is_own:
+            if divided.is_own:
                 packings = [head.encode(chunk, self._pipeline.labels)[1] for head in self._heads]
-                found.append(*self._outputs(packings, n_before))
+                divided.append(*self._outputs(packings, n_before))
             else:
-                found.skip(partial(self._batches, chunk, n_before))
+                divided.skip(partial(self._batches, chunk, n_before))
             n_before += len(chunk)
-        found.finish()
+        divided.finish()
 
     def _batches(self, examples: Sequence[Any], n_before: int) -> list[Batch]:
         head = self._heads[0]
@@ -179,10 +179,10 @@ class HeadPredictor:
 
     def _outputs(self, packings: Sequence[Packing], n_before: int) -> tuple[list[Batch], Tensor]:
         """The batches of examples, encoded for each head, and the outputs of all batches, averaged over the heads."""
-        found = [head.outputs(packing, n_before) for head, packing in zip(self._heads, packings, strict=True)]
-        each = [torch.cat([outputs for _, outputs in batches]) for batches in found]
+        of_heads = [head.outputs(packing, n_before) for head, packing in zip(self._heads, packings, strict=True)]
+        each = [torch.cat([outputs for _, outputs in batches]) for batches in of_heads]
         outputs = each[0] if len(each) == 1 else self._pipeline.average(each, [head.trained for head in self._heads])
-        return [batch for batch, _ in found[0]], outputs
+        return [batch for batch, _ in of_heads[0]], outputs
 
     def _add(self, batches: Sequence[Batch], outputs: Tensor) -> None:
         for batch, of_batch in zip(batches, outputs.split([len(batch.labels) for batch in batches]), strict=True):

@@ -52,9 +52,9 @@ class MultiLabelClassification(PredictionPipeline):
     def with_options(self, options: PredictOptions) -> "MultiLabelClassification":
         changed = copy(self)
         changed.top = options.top
-        given = [options.thresholds.get(name, options.thresholds.get(None)) for name in self.labels.names]
+        thresholds = [options.thresholds.get(name, options.thresholds.get(None)) for name in self.labels.names]
         changed.cutoffs = np.array(
-            [cutoff if p is None else _logits(p) for p, cutoff in zip(given, self.cutoffs, strict=True)]
+            [cutoff if p is None else _logits(p) for p, cutoff in zip(thresholds, self.cutoffs, strict=True)]
         )
         return changed
 

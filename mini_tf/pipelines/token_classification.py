@@ -45,8 +45,10 @@ class TokenClassification(ClassPipeline):
     def measure(self, truth: np.ndarray, predicted: np.ndarray, lengths: np.ndarray) -> dict[str, float]:
         names, borders = self.labels.names, np.cumsum(lengths)[:-1]
         true = [[names[tag] for tag in text] for text in np.split(truth, borders)]
-        found = [[None if tag == NO_LABEL else names[tag] for tag in text] for text in np.split(predicted, borders)]
-        return entity_scores(true, found, names)
+        predicted_tags = [
+            [None if tag == NO_LABEL else names[tag] for tag in text] for text in np.split(predicted, borders)
+        ]
+        return entity_scores(true, predicted_tags, names)
 
     def predictions(self, outputs: Tensor, examples: Sequence[Example]) -> list[Prediction]:
         log_probabilities = self.rule.log_probabilities(outputs)
@@ -56,9 +58,9 @@ class TokenClassification(ClassPipeline):
         probabilities = np.exp(log_probabilities[np.arange(len(tags)), shown])
         names, ends = self.labels.names, np.cumsum(lengths)
         top = self.most_probable(log_probabilities) if self.top else None
-        found = []
+        predictions = []
         for example, first, last in zip(examples, ends - lengths, ends, strict=True):
-            own = [None if n == NO_LABEL else names[n] for n in tags[first:last].tolist()]
+            of_text = [None if n == NO_LABEL else names[n] for n in tags[first:last].tolist()]
             more = {"words": example.texts} | ({} if top is None else {"top": top[first:last]})
-            found.append(Prediction(own, probabilities[first:last].tolist(), more))
-        return found
+            predictions.append(Prediction(of_text, probabilities[first:last].tolist(), more))
+        return predictions

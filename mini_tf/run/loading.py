@@ -198,15 +198,15 @@ def average(
     checkpoints = Checkpoints.of(folder)
     steps = sorted(steps_of(folder, which), reverse=True)
     sums: dict[str, Tensor] = {}
-    found: dict[str, TensorSpec] = {}
+    of_model: dict[str, TensorSpec] = {}
     for step in steps:
         path = checkpoints.find_verified(step).folder / MODEL
         model = tensors.read(path, expected)
         tensors.check_finite(model, path)
         expected = specs(model)
         model = transform(model)
-        found = specs(model)
-        averaged = {name for name, spec in found.items() if spec.dtype.is_floating_point and name not in buffers}
+        of_model = specs(model)
+        averaged = {name for name, spec in of_model.items() if spec.dtype.is_floating_point and name not in buffers}
         for name, tensor in model.items():
             if name not in sums:  # others come from the first checkpoint read, the newest
                 sums[name] = tensor.double() if name in averaged else tensor
@@ -215,7 +215,7 @@ def average(
         del model  # before the next one is read
     return {
         name: sums.pop(name).div_(len(steps)).to(spec.dtype) if name in averaged else sums.pop(name)
-        for name, spec in found.items()
+        for name, spec in of_model.items()
     }
 
 
@@ -242,8 +242,12 @@ def _last(checkpoints: Checkpoints, folder: Path, n: str) -> list[int]:
 def _best(checkpoints: Checkpoints, folder: Path) -> list[int]:
     """The `checkpoint.keep_best` best steps by score, the best first."""
     keep_best = reading.read(folder).recipe.checkpoint.keep_best
-    found = [checkpoints.find(step) for step in checkpoints.steps()]  # `by_score` would skip unreadable checkpoints
-    steps = [one.step for one in sorted(found, key=lambda one: one.rank) if one.score is not None][:keep_best]
+    checkpoints_kept = [
+        checkpoints.find(step) for step in checkpoints.steps()
+    ]  # `by_score` would skip unreadable checkpoints
+    steps = [one.step for one in sorted(checkpoints_kept, key=lambda one: one.rank) if one.score is not None][
+        :keep_best
+    ]
     if not steps:
         hint = "a larger checkpoint.keep_best keeps them while training; `--average N` averages the last N"
         raise UsageFault(f"--average best: {folder} keeps no checkpoint with a validation metric", hint=hint)

@@ -47,8 +47,8 @@ def entity_scores(
     by_word = class_scores(true_ids, predicted_ids, names)
     if not mark_entities({*names, *tags}):
         return {name: by_word[name] for name in ("accuracy", "f1_macro") if name in by_word}
-    found = [["O" if tag is None else tag for tag in text] for text in predicted]
-    by_entity = _by_entity(truth, found) if available("seqeval", "scikit-learn") else {}
+    tags_of_texts = [["O" if tag is None else tag for tag in text] for text in predicted]
+    by_entity = _by_entity(truth, tags_of_texts) if available("seqeval", "scikit-learn") else {}
     return {"accuracy": by_word["accuracy"], **by_entity}
 
 
@@ -58,17 +58,17 @@ def mark_entities(tags: Iterable[str]) -> bool:
     Each tag but O is B, I, E, S, L or U, alone or with "-TYPE"; not all are O. With B also M or W, "_TYPE", or the type
     first.
     """
-    found = [_parts(tag) for tag in {*tags} - {"O"}]
-    marks = {mark for mark, _, _ in found}
-    usual = marks <= {*"BIESLU"} and all(as_usual for _, _, as_usual in found)
-    return bool(found) and marks <= {*"BIESLUMW"} and (usual or "B" in marks)
+    parts = [_parts(tag) for tag in {*tags} - {"O"}]
+    marks = {mark for mark, _, _ in parts}
+    usual = marks <= {*"BIESLU"} and all(as_usual for _, _, as_usual in parts)
+    return bool(parts) and marks <= {*"BIESLUMW"} and (usual or "B" in marks)
 
 
 def _parts(tag: str) -> tuple[str, str, bool]:
     """The mark and the type of a tag, and whether it is written as in CoNLL-2003; no mark if it is none."""
     matches = (form.fullmatch(tag) for form in _ENTITY_TAGS)
-    found = next(filter(None, matches), None)
-    mark, type_ = (found["mark"], found["type"] or "") if found else ("", tag)
+    match = next(filter(None, matches), None)
+    mark, type_ = (match["mark"], match["type"] or "") if match else ("", tag)
     return mark, type_, tag == (f"{mark}-{type_}" if type_ else mark)
 
 

@@ -90,8 +90,8 @@ def best_cutoffs(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
 def crossed_cutoffs(scores: np.ndarray, truth: np.ndarray, halves: np.ndarray) -> np.ndarray:
     """(N, C): for the texts of each half (N,), 0 or 1, the cutoffs that are best on the other one."""
     fitted = np.stack([best_cutoffs(scores[halves == half], truth[halves == half]) for half in (1, 0)])
-    found: np.ndarray = fitted[halves]
-    return found
+    cutoffs: np.ndarray = fitted[halves]
+    return cutoffs
 
 
 def macro_f1(truth: np.ndarray, predicted: np.ndarray, n: int) -> float:

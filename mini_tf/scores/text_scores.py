@@ -124,7 +124,7 @@ def corpus_scores(translations: Sequence[str], references: Sequence[str] | Seque
     scores = {
         name: float(metric.corpus_score(list(translations), None).score) for name, metric in _metrics(each).items()
     }
-    n_exact = sum(text in own for text, own in zip(translations, each, strict=True))
+    n_exact = sum(text in of_text for text, of_text in zip(translations, each, strict=True))
     return scores | {"exact_match": n_exact / len(each)}
 
 

@@ -119,9 +119,11 @@ def explicit_matches_forward(tiny: TinyMixer, direction: Direction, layout: Layo
     assert_same(non_padding(y, token_positions), non_padding(tiny.mix(tiny.x, mask), token_positions), message)
     visible = (explicit.visibility or mask).mask_rows(0, L, tiny.x.device)
     assert not (visible & ~mask.mask_rows(0, L, tiny.x.device)).any(), "explicit must not add to the mask"
-    own = explicit.weights[..., explicit.lead :]
-    assert not own.masked_select(~visible[:, None].expand_as(own)).any(), "weights must be 0 where the mask is False"
-    diagonal = own.diagonal(dim1=-2, dim2=-1).transpose(1, 2)  # (B, L, H)
+    weights = explicit.weights[..., explicit.lead :]
+    assert not weights.masked_select(~visible[:, None].expand_as(weights)).any(), (
+        "weights must be 0 where the mask is False"
+    )
+    diagonal = weights.diagonal(dim1=-2, dim2=-1).transpose(1, 2)  # (B, L, H)
     attends, excluded = non_padding(diagonal, token_positions) != 0, "excludes_self" in tiny.settings.supports
     # of a kernel such as relu some weights are 0 without that
     declared = not attends.any() if excluded else attends.flatten(0, -2).any(0).all()
@@ -232,8 +234,10 @@ def only_visible_tokens_have_a_gradient(tiny: TinyMixer, direction: Direction, l
     visible = visible | (torch.arange(L) == t)  # a token is its own query
     assert not gradient[~visible].any(), "tokens that are not visible must have no gradient"
     assert gradient[visible].any(), "visible tokens must have a gradient"
-    own, context_only = gradient[:, t].any(), "context_only" in tiny.settings.supports
-    assert own != context_only, f"outputs depend on their own token: {bool(own)}, but context_only is {context_only}"
+    sees_itself, context_only = gradient[:, t].any(), "context_only" in tiny.settings.supports
+    assert sees_itself != context_only, (
+        f"outputs depend on their own token: {bool(sees_itself)}, but context_only is {context_only}"
+    )
 
 
 def a_packed_document_is_independent(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:

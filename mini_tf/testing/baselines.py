@@ -72,12 +72,14 @@ class BaselineFixture:
 
 
 def declares_its_metrics(fixture: BaselineFixture) -> None:
-    declared, known, found = {*fixture.settings.METRICS}, {*metrics_of(fixture.objective)}, fixture.measure()
-    assert found.name, "a baseline must have a name"
-    assert found.metrics, "it must measure something"
-    assert found.metrics.keys() <= declared, f"METRICS must declare {found.metrics.keys() - declared}"
-    assert found.metrics.keys() <= known, f"the model of {fixture.objective.kind} has no {found.metrics.keys() - known}"
-    for name, value in found.metrics.items():
+    declared, known, baseline = {*fixture.settings.METRICS}, {*metrics_of(fixture.objective)}, fixture.measure()
+    assert baseline.name, "a baseline must have a name"
+    assert baseline.metrics, "it must measure something"
+    assert baseline.metrics.keys() <= declared, f"METRICS must declare {baseline.metrics.keys() - declared}"
+    assert baseline.metrics.keys() <= known, (
+        f"the model of {fixture.objective.kind} has no {baseline.metrics.keys() - known}"
+    )
+    for name, value in baseline.metrics.items():
         assert isinstance(value, float) and math.isfinite(value), f"{name} must be a finite float, not {value!r}"  # noqa: PT018
 
 

@@ -71,16 +71,18 @@ def declared_stacks_exist(settings: ModelSettings) -> None:
     model = tiny_model(settings)
     declared = model.stacks()
     assert declared, "a model must declare a stack"
-    owned = {id(part) for one in declared for part in one.stack.modules()}
+    owned = {id(part) for stack in declared for part in stack.stack.modules()}
     undeclared = [name for name, part in model.named_modules() if part in model.mixers() and id(part) not in owned]
     assert not undeclared, f"mixers must be in declared stacks: {undeclared}"
-    for one in declared:
-        assert model.get_submodule(one.name) is one.stack, f"the module {one.name} must be the declared stack"
+    for stack in declared:
+        assert model.get_submodule(stack.name) is stack.stack, f"the module {stack.name} must be the declared stack"
         names = {name for name, _ in (*model.named_modules(), *model.named_parameters())}
-        assert one.embedding is None or one.embedding in names, f"the declared embedding {one.embedding} must exist"
-    assert {one.rows for one in declared} & {"own", "output"}, "a stack must have the rows 'own', or 'output'"
+        assert stack.embedding is None or stack.embedding in names, (
+            f"the declared embedding {stack.embedding} must exist"
+        )
+    assert {stack.rows for stack in declared} & {"own", "output"}, "a stack must have the rows 'own', or 'output'"
     assert model.needs_source == (
-        "source" in {one.rows for one in declared} | {one.memory for one in declared if _crosses(one.stack)}
+        "source" in {stack.rows for stack in declared} | {stack.memory for stack in declared if _crosses(stack.stack)}
     )
 
 
@@ -133,8 +135,8 @@ def settings_declare_the_same_stacks(settings: ModelSettings) -> None:
 
 
 def _attention_names(one: ModelStack) -> list[str]:
-    own = any(block.own is not None for block in one.stack.blocks)
-    return [*([one.attention] if own else []), *([one.cross] if _crosses(one.stack) else [])]
+    attends_itself = any(block.own is not None for block in one.stack.blocks)
+    return [*([one.attention] if attends_itself else []), *([one.cross] if _crosses(one.stack) else [])]
 
 
 def selected_tokens_match_all_tokens(settings: ModelSettings) -> None:
@@ -154,14 +156,14 @@ def selected_tokens_match_all_tokens(settings: ModelSettings) -> None:
 
 def padding_does_not_change_outputs(settings: ModelSettings) -> None:
     """Neither that of the text nor that of its source."""
-    model, given = tiny_model(settings), padded(settings)
-    others = [each if each is None else replace(each, ids=(each.ids + ~is_token(each)) % VOCABULARY) for each in given]
-    before, after = (output_logits(model, model(*each)) for each in (given, others))
-    real = is_token(given[0])
+    model, texts = tiny_model(settings), padded(settings)
+    others = [each if each is None else replace(each, ids=(each.ids + ~is_token(each)) % VOCABULARY) for each in texts]
+    before, after = (output_logits(model, model(*each)) for each in (texts, others))
+    real = is_token(texts[0])
     assert before.isfinite().all(), "logits at padding must be finite"
     assert torch.equal(before[real], after[real]), "padding must not change logits"
     for row in range(B):
-        alone = output_logits(model, model(*(None if each is None else row_alone(each, row) for each in given)))
+        alone = output_logits(model, model(*(None if each is None else row_alone(each, row) for each in texts)))
         assert_same(before[row, real[row]], alone[0], "a padded row must match the row alone", 1e-8)
 
 
@@ -228,12 +230,12 @@ def every_parameter_has_a_gradient_and_a_depth(settings: ModelSettings) -> None:
     mixed = model(Tokens(random_ids(), None, None), source_for(model))
     loss = model.cross_entropy(_flat(mixed).y, random_ids(seed=4).flatten(), copies=_flat(mixed).copies)
     (loss if mixed.penalty is None else loss + mixed.penalty).backward()
-    found = depths(model)
+    depth_of = depths(model)
     deepest = 1 + max(one.n_above + one.stack.n_calls for one in model.stacks())
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, f"{name} must have a gradient"
         assert parameter.grad.any(), f"the gradient of {name} must not be 0"
-        assert 0 <= found[name] <= deepest, f"the depth of {name} must be in [0, {deepest}]: {found[name]}"
+        assert 0 <= depth_of[name] <= deepest, f"the depth of {name} must be in [0, {deepest}]: {depth_of[name]}"
 
 
 def the_head_can_be_replaced(settings: ModelSettings) -> None:

@@ -67,12 +67,12 @@ def noises_follow_each_other(settings: NoiseSettings) -> None:
     """A noise can be applied to a text with marks, and to one that it has changed itself."""
     text = NoisyText.of(60, np.arange(60) % 7 == 0).with_marks(np.array([3, 20, 57]), np.array([0, 5, 3]))
     for seed in range(N_TEXTS):
-        found = text
+        noised = text
         for _ in range(2):
-            found = settings.apply(found, np.random.default_rng(seed))
-        assert len(found.tokens) == found.lengths.sum(), "lengths must add up to the number of tokens"
+            noised = settings.apply(noised, np.random.default_rng(seed))
+        assert len(noised.tokens) == noised.lengths.sum(), "lengths must add up to the number of tokens"
         message = "every token must be in a mark or in the text"
-        assert settings.DELETES or sorted(found.tokens.tolist()) == [*range(60)], message
+        assert settings.DELETES or sorted(noised.tokens.tolist()) == [*range(60)], message
 
 
 def replaces_or_removes_the_share_of_the_tokens(settings: NoiseSettings) -> None:

@@ -40,7 +40,7 @@ STEPS = 400
 
 def micro_batches_change_nothing(tried: Tried) -> None:
     """Any split into micro-batches gives the same sums, counts, metrics and gradients of the step."""
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for size in (N_ROWS, 3, 1):
         case = tiny_objective(tried)
         done = [case.sums(rows) for rows in case.cut(size)]
@@ -51,12 +51,12 @@ def micro_batches_change_nothing(tried: Tried) -> None:
             {f"{name} {n}": pair[n] for name, pair in sums.metrics.items() for n in (0, 1)} for _, sums in done
         )
         gradients = {name: p.grad for name, p in case.task.named_parameters() if p.grad is not None}
-        found.append({"counts": counts, "parts": parts, "metrics": metrics, "gradients": gradients})
-    for other in found[1:]:
-        for what, whole in found[0].items():
-            assert other[what].keys() == whole.keys(), f"{what}: names must not depend on the micro-batches"
+        results.append({"counts": counts, "parts": parts, "metrics": metrics, "gradients": gradients})
+    for other in results[1:]:
+        for quantity, whole in results[0].items():
+            assert other[quantity].keys() == whole.keys(), f"{quantity}: names must not depend on the micro-batches"
             for name, value in whole.items():
-                assert near(other[what][name], value), f"{what}: {name} depends on the micro-batches"
+                assert near(other[quantity][name], value), f"{quantity}: {name} depends on the micro-batches"
 
 
 def padding_changes_nothing(tried: Tried) -> None:
@@ -72,9 +72,9 @@ def padding_changes_nothing(tried: Tried) -> None:
         other_padding(case.rows), source=None if case.rows.source is None else other_padding(case.rows.source)
     )
     for training in (True, False):
-        (_, expected), (_, found) = case.sums(training=training), case.sums(other, training)
+        (_, expected), (_, sums) = case.sums(training=training), case.sums(other, training)
         for name, part in expected.parts.items():
-            assert near(found.parts[name], part), f"{name} must not depend on padding"
+            assert near(sums.parts[name], part), f"{name} must not depend on padding"
 
 
 def ignored_targets_change_nothing(tried: Tried) -> None:
@@ -83,22 +83,22 @@ def ignored_targets_change_nothing(tried: Tried) -> None:
     if not isinstance(case.task, Task):
         return
     for parts in (1, 3):
-        batch, found = case.objective.prepare(case.rows), list[dict[str, Any]]()
-        for given in (batch, case.task.pad_targets(batch, parts)):
+        batch, results = case.objective.prepare(case.rows), list[dict[str, Any]]()
+        for variant in (batch, case.task.pad_targets(batch, parts)):
             case.task.zero_grad()
-            sums = case.task.train()(given, None)
+            sums = case.task.train()(variant, None)
             case.loss(sums.parts, batch.counts).backward()
             metrics = {f"{name} {n}": pair[n] for name, pair in sums.metrics.items() for n in (0, 1)}
             gradients = {name: p.grad for name, p in case.task.named_parameters() if p.grad is not None}
-            found.append(
+            results.append(
                 {
                     **sums.parts,
                     **metrics,
                     **{f"the gradient of {name}": gradient for name, gradient in gradients.items()},
                 }
             )
-        for name, value in found[0].items():
-            assert near(found[1][name], value), f"{name} must not depend on ignored targets"
+        for name, value in results[0].items():
+            assert near(results[1][name], value), f"{name} must not depend on ignored targets"
 
 
 def prepare_is_pure(tried: Tried) -> None:
@@ -115,12 +115,12 @@ def prepare_is_pure(tried: Tried) -> None:
             assert np.array_equal(array, before[name], equal_nan=array.dtype.kind == "f"), message
         assert torch.equal(torch.get_rng_state(), generators[0]), "prepare must not use torch's global generator"
         assert repr(np.random.get_state()) == generators[1], "prepare must not use numpy's global generator"
-        for what, batches in (("prepared twice", [again]), ("prepared one by one", single)):
-            assert unpadded(whole) == [row for one in batches for row in unpadded(one)], f"{what}: inputs must be equal"
-            assert equal(whole.labels, torch.cat([one.labels for one in batches])), f"{what}: labels must be equal"
+        for way, batches in (("prepared twice", [again]), ("prepared one by one", single)):
+            assert unpadded(whole) == [row for one in batches for row in unpadded(one)], f"{way}: inputs must be equal"
+            assert equal(whole.labels, torch.cat([one.labels for one in batches])), f"{way}: labels must be equal"
             targets = [target_indices(one) for one in (whole, *batches)]
-            assert targets[0] == [row for rows in targets[1:] for row in rows], f"{what}: targets must be equal"
-            assert whole.counts == added(one.counts for one in batches), f"{what}: counts must be equal"
+            assert targets[0] == [row for rows in targets[1:] for row in rows], f"{way}: targets must be equal"
+            assert whole.counts == added(one.counts for one in batches), f"{way}: counts must be equal"
         for name, draw in whole.extras.items():
             assert equal(draw, again.extras[name]), f"draws: {name} must be equal when prepared twice"
 
@@ -161,16 +161,16 @@ def parts_are_counted(tried: Tried) -> None:
 
 def evaluation_is_repeatable(tried: Tried) -> None:
     """In eval mode there is no dropout and no randomness."""
-    found: list[LossSums] = []
+    evaluations: list[LossSums] = []
     for dropout in (0.0, 0.0, 0.5):
         case = tiny_objective(tried, dropout=dropout)
-        torch.manual_seed(len(found))
-        found.append(case.sums(training=False)[1])
-    for other in found[1:]:
-        assert other.parts.keys() == found[0].parts.keys()
+        torch.manual_seed(len(evaluations))
+        evaluations.append(case.sums(training=False)[1])
+    for other in evaluations[1:]:
+        assert other.parts.keys() == evaluations[0].parts.keys()
         message = "in eval mode the loss must be deterministic"
-        assert all(torch.equal(other.parts[name], part) for name, part in found[0].parts.items()), message
-        outputs = [one.outputs for one in (other, found[0]) if one.outputs is not None]
+        assert all(torch.equal(other.parts[name], part) for name, part in evaluations[0].parts.items()), message
+        outputs = [one.outputs for one in (other, evaluations[0]) if one.outputs is not None]
         assert not outputs or torch.equal(*outputs), "in eval mode outputs must be deterministic"
 
 
@@ -185,11 +185,11 @@ def training_and_evaluation_have_the_same_loss(tried: Tried) -> None:
     evaluated = case.task.eval()(batch, None)
     for name, part in trained.parts.items():
         assert name in evaluated.parts, f"an evaluation must have the part {name} of the loss"
-        what = (
+        message = (
             f"{name} must be the same in training and in evaluation, or TRAINING_KEYS must name the setting that"
             " changes it"
         )
-        assert near(evaluated.parts[name], part), f"{what}: {part:g}, {evaluated.parts[name]:g}"
+        assert near(evaluated.parts[name], part), f"{message}: {part:g}, {evaluated.parts[name]:g}"
 
 
 @torch.no_grad()
@@ -278,8 +278,8 @@ def the_penalty_of_a_mixer_is_kept(tried: Tried) -> None:
 
     def penalized(module: nn.Module, inputs: object, output: ForwardOutput) -> ForwardOutput:
         n_passes.append(1)
-        own = 0 if output.penalty is None else output.penalty
-        return output._replace(penalty=own + torch.tensor(7.0, dtype=torch.float64))
+        penalty = 0 if output.penalty is None else output.penalty
+        return output._replace(penalty=penalty + torch.tensor(7.0, dtype=torch.float64))
 
     (_, plain), models = case.sums(), [module for module in case.task.modules() if isinstance(module, Model)]
     for model in models:

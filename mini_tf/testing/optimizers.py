@@ -128,13 +128,13 @@ def returns_the_gradient_norm(settings: OptimizerSettings) -> None:
 
 def multiplies_gradients_by_the_factor(settings: OptimizerSettings) -> None:
     """A step with a factor, as in clipping, equals a step with scaled gradients."""
-    given, scaled = (settings.build(_parameters()) for _ in range(2))
+    optimizer, scaled = (settings.build(_parameters()) for _ in range(2))
     for step, factor in enumerate((0.25, 1.0, 3.0)):
-        _draw_gradients(given.parameters, step)
+        _draw_gradients(optimizer.parameters, step)
         _draw_gradients(scaled.parameters, step, factor=factor)
-        given.step(_LR, factor)
+        optimizer.step(_LR, factor)
         scaled.step(_LR)
-    _close(given, scaled, "steps with a factor and steps with scaled gradients")
+    _close(optimizer, scaled, "steps with a factor and steps with scaled gradients")
 
 
 def takes_numbers_on_the_device(settings: OptimizerSettings) -> None:
@@ -302,15 +302,15 @@ def _all(optimizer: Optimizer) -> dict[str, Tensor]:
     return {name: p.tensor.detach() for name, p in optimizer.parameters.items()} | optimizer.state_tensors()
 
 
-def _equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor], what: str) -> None:
-    assert one.keys() == other.keys(), f"{what}: {sorted(one.keys() ^ other.keys())} on one side only"
+def _equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor], subject: str) -> None:
+    assert one.keys() == other.keys(), f"{subject}: {sorted(one.keys() ^ other.keys())} on one side only"
     different = [name for name, tensor in one.items() if not torch.equal(tensor, other[name])]
-    assert not different, f"{what} must be equal to the bit: {different} differ"
+    assert not different, f"{subject} must be equal to the bit: {different} differ"
 
 
-def _close(one: Optimizer, other: Optimizer, what: str) -> None:
+def _close(one: Optimizer, other: Optimizer, subject: str) -> None:
     for name, p in one.parameters.items():
         expected = other.parameters[name].tensor
         assert torch.allclose(p.tensor, expected, rtol=1e-5, atol=1e-6), (
-            f"{what} must give the same {name}: {p.tensor} != {expected}"
+            f"{subject} must give the same {name}: {p.tensor} != {expected}"
         )

@@ -79,7 +79,7 @@ def predicts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
     examples = fixture.data.examples[:7]
     together = predictor.predict(examples)
     alone = [predictor.predict([one])[0] for one in examples]
-    batched, single = (json.dumps([_rounded(list(one)) for one in found]) for found in (together, alone))
+    batched, single = (json.dumps([_rounded(list(one)) for one in predictions]) for predictions in (together, alone))
     assert batched == single, f"a prediction must not depend on the batch: {batched} {single}"
     assert len(together) == len(examples), "there must be a prediction for each example"
     assert isinstance(predictor.unread, InputWarnings), "a predictor must count input that the model does not read"
@@ -90,18 +90,18 @@ def reads_a_text_as_it_is_inspected(fixture: PipelineFixture) -> None:
     trained, seen = fixture.trained, list[list[int]]()
 
     def record(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        seen.extend(one.ids[0].tolist() for one in inputs if isinstance(one, Tokens))
+        seen.extend(example.ids[0].tolist() for example in inputs if isinstance(example, Tokens))
 
     predicts = fixture.settings.COMMAND == "predict"
-    for one in fixture.data.examples[:3] if predicts else [prompt for prompt in fixture.prompts if prompt.strip()]:
+    for example in fixture.data.examples[:3] if predicts else [prompt for prompt in fixture.prompts if prompt.strip()]:
         seen.clear()
         hook = register_module_forward_pre_hook(record)
         try:
-            read = fixture.pipeline.predictor(trained).predict([one]) if predicts else fixture.outputs([one])
+            read = fixture.pipeline.predictor(trained).predict([example]) if predicts else fixture.outputs([example])
         finally:
             hook.remove()
         assert read, "there must be an output"
-        texts = fixture.data.dataset.texts(one) if predicts else [one]
+        texts = fixture.data.dataset.texts(example) if predicts else [example]
         (before, behind), tokenizer = text_affixes(trained), prompt_tokenizer(trained)
         inspected = [untruncated_input(trained, text).ids for text in texts]
         inside = [ids[len(before) : len(ids) - len(behind)] for ids in inspected]
@@ -151,16 +151,16 @@ def measures_the_declared_metrics(fixture: PipelineFixture) -> None:
     packing = pack(trained.recipe, fixture.data.store, trained.tokenizer, trained.objective)
     metrics = evaluate(trained.task(), trained.objective, packing, trained.setup, 4, accumulator=accumulator)
     assert all(math.isfinite(value) for value in metrics.values()), f"metrics must be finite: {metrics}"
-    own = {} if accumulator is None else accumulator.scores()
+    scores = {} if accumulator is None else accumulator.scores()
     if isinstance(accumulator, ClassProbabilities):
         log_loss = -float(
             np.log(accumulator.probabilities[np.arange(len(accumulator.truth)), accumulator.truth]).mean()
         )
-        what = f"the loss must be the mean of -log p of the true classes, {log_loss:g}, not {metrics['loss']:g}"
-        assert math.isclose(metrics["loss"], log_loss, rel_tol=1e-4), what
+        message = f"the loss must be the mean of -log p of the true classes, {log_loss:g}, not {metrics['loss']:g}"
+        assert math.isclose(metrics["loss"], log_loss, rel_tol=1e-4), message
     whole = fixture.pipeline.evaluate(trained, fixture.data.store)
     undeclared = [
-        name for name in own | whole if not _is_declared(name, (*declared, *metrics_of(fixture.objective), *ALWAYS))
+        name for name in scores | whole if not _is_declared(name, (*declared, *metrics_of(fixture.objective), *ALWAYS))
     ]
     assert not undeclared, f"METRICS must declare {undeclared}"
     assert not declared or any(_is_declared(name, declared) for name in whole), (
@@ -170,9 +170,9 @@ def measures_the_declared_metrics(fixture: PipelineFixture) -> None:
         predictor = fixture.pipeline.predictor(trained, labelled=True)
         for one in fixture.data.examples:
             predictor.predict([one])
-        found = predictor.scores()
-        near = all(math.isclose(found[name], value, abs_tol=1e-5) for name, value in own.items())
-        assert near, f"metrics of single predictions must equal those of the evaluation: {found} {own}"
+        single = predictor.scores()
+        near = all(math.isclose(single[name], value, abs_tol=1e-5) for name, value in scores.items())
+        assert near, f"metrics of single predictions must equal those of the evaluation: {single} {scores}"
 
 
 def _is_declared(name: str, declared: Sequence[str]) -> bool:
@@ -184,14 +184,16 @@ def predicts_the_given_labels_of_an_overfitted_model(fixture: PipelineFixture) -
     roles = [role for role in fixture.data.dataset.LABELS if role in fixture.data.rows[0]]
     if fixture.settings.COMMAND != "predict" or len(roles) != 1:
         return
-    examples, given = fixture.data.examples[:N_OVERFITTED], [row[roles[0]] for row in fixture.data.rows[:N_OVERFITTED]]
+    examples, labels = fixture.data.examples[:N_OVERFITTED], [row[roles[0]] for row in fixture.data.rows[:N_OVERFITTED]]
     store = in_memory(fixture.data.dataset.encode(examples, fixture.data.used, fixture.data.labels), fixture.data.used)
     trained = fixture.overfitted(store)
     pipeline = pipeline_of(trained)
     predicted = [prediction.label for prediction in pipeline.predictor(trained).predict(examples)]
     in_order = store.labels is not None  # a label of each token, or of the text
-    right = [_same_label(*pair, in_order, 0.1 * _spread(given)) for pair in zip(predicted, given, strict=True)]
-    assert all(right), f"a model that has learned its training data must predict their labels: {predicted}, not {given}"
+    right = [_same_label(*pair, in_order, 0.1 * _spread(labels)) for pair in zip(predicted, labels, strict=True)]
+    assert all(right), (
+        f"a model that has learned its training data must predict their labels: {predicted}, not {labels}"
+    )
     metrics = pipeline.evaluate(trained, store)
     shares = {name: value for name, value in metrics.items() if any(word in name for word in SHARES)}
     assert all(-1 <= value <= 1 for value in shares.values()), f"shares and correlations must be at most 1: {shares}"
@@ -221,13 +223,13 @@ def averages_models_if_declared(fixture: PipelineFixture) -> None:
     """An ensemble (`train.ensemble`) of equal models is that model, and the order of its models does not matter."""
     if not fixture.settings.ENSEMBLES:
         return
-    pipeline, one, examples = fixture.pipeline, fixture.trained, fixture.data.examples[:7]
-    other = replace(one, model=fixture.initialized(1))
-    alone = pipeline.evaluate(one, fixture.data.store)
-    equal = pipeline.evaluate(replace(one, members=(one, one)), fixture.data.store)
+    pipeline, trained, examples = fixture.pipeline, fixture.trained, fixture.data.examples[:7]
+    other = replace(trained, model=fixture.initialized(1))
+    alone = pipeline.evaluate(trained, fixture.data.store)
+    equal = pipeline.evaluate(replace(trained, members=(trained, trained)), fixture.data.store)
     near = equal.keys() == alone.keys() and all(math.isclose(equal[name], alone[name], abs_tol=1e-5) for name in alone)
     assert near, f"an ensemble of equal models must have the metrics of one: {equal} {alone}"
-    orders = [replace(one, members=members) for members in ((one, other), (other, one))]
+    orders = [replace(trained, members=members) for members in ((trained, other), (other, trained))]
     first, second = (
         json.dumps([_rounded(list(p)) for p in pipeline.predictor(ensemble).predict(examples)]) for ensemble in orders
     )
@@ -263,9 +265,11 @@ def shows_the_same_row_in_any_batch(fixture: PipelineFixture) -> None:
     for training in (True, False):
 
         def shown(rows: Rows, row: int, training: bool = training) -> dict[str, Any]:
-            found: dict[str, Any] = dataset.describe_row(text, rows, trained.objective.prepare(rows), row, training)
-            assert dataset.row_table(found, "a row"), "table must return lines"
-            return _unpadded(json.loads(json.dumps(found)))
+            description: dict[str, Any] = dataset.describe_row(
+                text, rows, trained.objective.prepare(rows), row, training
+            )
+            assert dataset.row_table(description, "a row"), "table must return lines"
+            return _unpadded(json.loads(json.dumps(description)))
 
         whole = packing.take(numbers, 0, keys)
         together = [shown(whole, row) for row in range(len(numbers))]

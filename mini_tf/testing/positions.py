@@ -175,14 +175,14 @@ def max_positions_are_enforced(settings: PositionalEncodingSettings) -> None:
 def rotate_is_linear(settings: PositionalEncodingSettings) -> None:
     """The fast decoder turns `rotate` into a matrix."""
     encoding, token_positions = tiny_encoding(settings), TokenPositions(L, 3)
-    one, other = _heads(), random_tensor(B, L, DIMS.n_heads, DIMS.d_k, seed=2)
-    separate = 2 * encoding.rotate(one, token_positions, 2) - 3 * encoding.rotate(other, token_positions, 2)
-    assert_same(encoding.rotate(2 * one - 3 * other, token_positions, 2), separate, "rotate must be linear")
+    heads, other = _heads(), random_tensor(B, L, DIMS.n_heads, DIMS.d_k, seed=2)
+    separate = 2 * encoding.rotate(heads, token_positions, 2) - 3 * encoding.rotate(other, token_positions, 2)
+    assert_same(encoding.rotate(2 * heads - 3 * other, token_positions, 2), separate, "rotate must be linear")
     if encoding.orthogonal:
         message = "rotate must preserve norms if `orthogonal`"
-        assert_same(encoding.rotate(one, token_positions, 2).norm(dim=-1), one.norm(dim=-1), message)
+        assert_same(encoding.rotate(heads, token_positions, 2).norm(dim=-1), heads.norm(dim=-1), message)
         message = "rotate must treat queries and keys alike if `orthogonal`"
-        assert_same(encoding.rotate(one, token_positions, 2), encoding.rotate(one, token_positions, 0), message)
+        assert_same(encoding.rotate(heads, token_positions, 2), encoding.rotate(heads, token_positions, 0), message)
 
 
 def every_parameter_has_a_gradient(settings: PositionalEncodingSettings) -> None:

@@ -87,15 +87,15 @@ def decision_notes(trained: Trained, fitted_on: bool = False) -> list[str]:
     fitted = record.decision
     if fitted is None or fitted == manifest.Decision(figures=fitted.figures):
         return []
-    what = " and ".join(["temperature"] * (fitted.temperature != 1) + ["bias"] * bool(fitted.bias))
+    parts = " and ".join(["temperature"] * (fitted.temperature != 1) + ["bias"] * bool(fitted.bias))
     if trained.decision is None:
         assert record.model is not None
         return [
-            f"the {what} fitted for model.safetensors (step {record.model['step']}) is not applied to these weights"
+            f"the {parts} fitted for model.safetensors (step {record.model['step']}) is not applied to these weights"
         ]
     crossed = ", ".join(f"{name} {before:.4f} -> {after:.4f}" for name, (before, after) in fitted.figures.items())
     return (
-        [f"the {what} was fitted on these data, so the metrics are optimistic; cross-fitted: {crossed}"]
+        [f"the {parts} was fitted on these data, so the metrics are optimistic; cross-fitted: {crossed}"]
         if fitted_on
         else []
     )
@@ -158,6 +158,6 @@ def evaluate_trained(
         trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator, sharding=sharding
     )
     if not math.isfinite(loss := metrics["loss"]):
-        what = f"the loss of {trained.folder} is {loss}: its outputs are not finite"
-        raise RunFault(what, hint="choose an earlier checkpoint: --step N", where=[str(trained.folder)])
+        message = f"the loss of {trained.folder} is {loss}: its outputs are not finite"
+        raise RunFault(message, hint="choose an earlier checkpoint: --step N", where=[str(trained.folder)])
     return metrics

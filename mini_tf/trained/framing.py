@@ -56,8 +56,8 @@ def check_template(model: Framed, where: str) -> None:
         before, behind, end = (
             " ".join(names.get(id, str(id)) for id in ids) or "nothing" for ids in (*template, closing)
         )
-        what = f"the tokenizer puts {before} before a text and {behind} behind it"
-        fault = f"{what}; of this architecture minitf reads one token before it at most, and {end} behind it"
+        message = f"the tokenizer puts {before} before a text and {behind} behind it"
+        fault = f"{message}; of this architecture minitf reads one token before it at most, and {end} behind it"
         raise RunFault.located(where, fault)
 
 

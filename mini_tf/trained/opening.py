@@ -225,8 +225,8 @@ def _read_labels(path: Path, config: dict[str, Any], recipe: Recipe) -> Labels |
     try:
         labels: Labels | None = recipe.objective.dataset().read_labels(config)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
-        what = "no labels" if isinstance(error, KeyError) else str(error)
-        raise RunFault.located(str(path), f"not a config.json of this run: {what}") from error
+        reason = "no labels" if isinstance(error, KeyError) else str(error)
+        raise RunFault.located(str(path), f"not a config.json of this run: {reason}") from error
     return labels
 
 
@@ -273,6 +273,6 @@ def _read_config(path: Path, sizes: tuple[int | None, int | None] = (None, None)
     except FileNotFoundError as error:
         raise RunFault.located(str(path), "file not found", hint="the run has not started training") from error
     except (ValueError, KeyError, TypeError, OSError) as error:
-        what = error.strerror if isinstance(error, OSError) else reason_of(error)
-        raise RunFault.located(str(path), f"not a config.json of minitf: {what}") from error
+        reason = error.strerror if isinstance(error, OSError) else reason_of(error)
+        raise RunFault.located(str(path), f"not a config.json of minitf: {reason}") from error
     return dict(config)

@@ -33,8 +33,8 @@ class Embedder:
 
     def __init__(self, trained: Trained) -> None:
         if trained.model.needs_source:
-            what = f"{trained.folder.name} is of the kind {trained.recipe.model.kind}; embeddings need one stack"
-            raise UsageFault(what, hint="use an encoder or a decoder")
+            message = f"{trained.folder.name} is of the kind {trained.recipe.model.kind}; embeddings need one stack"
+            raise UsageFault(message, hint="use an encoder or a decoder")
         self.trained, self._tokenizer = trained, prompt_tokenizer(trained)
         self._around, objective = text_affixes(trained), trained.recipe.objective
         self._pool: Pool = objective.pool if isinstance(objective, PooledSettings) else "mean"

@@ -76,8 +76,8 @@ class Coverage:
             units = " and ".join(
                 unit for unit, is_word in (("words", True), ("characters", False)) if is_word in lengths
             )
-            what = f"{self._unknown.total():,} {units} are not in the vocabulary and become the unknown token"
-            notes.append(f"{what}: {first}{rest}")
+            message = f"{self._unknown.total():,} {units} are not in the vocabulary and become the unknown token"
+            notes.append(f"{message}: {first}{rest}")
         if dropped > MIN_REPORTED:
             notes.append(f"the tokenizer drops about {dropped:.1%} of the characters")
         return notes

@@ -74,10 +74,10 @@ class StopStringFilter:
         if self.stopped or not self._stops:
             return "" if self.stopped else text
         text = self._held + text
-        found = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
-        if found:
+        stops = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
+        if stops:
             self.stopped, self._held = True, ""
-            return text[: min(found)[1]]
+            return text[: min(stops)[1]]
         n_held = next((n for n in range(min(len(text), self._longest - 1), 0, -1) if self._may_begin(text[-n:])), 0)
         self._held = text[len(text) - n_held :]
         return text[: len(text) - n_held]

@@ -110,8 +110,8 @@ class Tokenizer:
         texts = texts_of(self.piece_table, self.is_wordpiece)
         template = tokenizer_files.template_of(self._inner) if roles.keeps_template else None
         sentinels, inside = tokenizer_files.sentinel_ids(self._inner), self.piece_table.inside_characters
-        own: Any = (others, sentinels, ends, begin, roles.forced_bos, template, inside, texts)
-        return Vocabulary(size, *known.values(), *own)
+        roles_of_ids: Any = (others, sentinels, ends, begin, roles.forced_bos, template, inside, texts)
+        return Vocabulary(size, *known.values(), *roles_of_ids)
 
     def splits_as_other_language(self, other: "Tokenizer") -> bool:
         """Whether both have the same ids for the same tokens, of which each finds its own in text: those of Marian."""

@@ -164,8 +164,8 @@ class _Lattice:
             arcs.append(
                 np.stack([starts[taken] - opening[string[taken]] + length, source + length, source, piece[taken]])
             )
-        found = np.concatenate(arcs, axis=1)
-        self._set_arcs(found[:, np.lexsort((found[1], found[0]))])
+        all_arcs = np.concatenate(arcs, axis=1)
+        self._set_arcs(all_arcs[:, np.lexsort((all_arcs[1], all_arcs[0]))])
         self._ends = ends + np.arange(len(strings))
 
     def _set_arcs(self, arcs: np.ndarray) -> None:

@@ -45,8 +45,8 @@ def _draw(lines: Mapping[str, Values], metric: str) -> Figure:
 
 def labelled_sizes(sizes: Sequence[int]) -> list[int]:
     """The numbers of examples (ascending) that are written below their ticks without overlap, the largest first."""
-    found: list[int] = []
+    labelled: list[int] = []
     for n in reversed(sizes):
-        if not found or math.log(found[-1] / n) >= LABEL_WIDTH * math.log(sizes[-1] / sizes[0]):
-            found.append(n)
-    return found
+        if not labelled or math.log(labelled[-1] / n) >= LABEL_WIDTH * math.log(sizes[-1] / sizes[0]):
+            labelled.append(n)
+    return labelled

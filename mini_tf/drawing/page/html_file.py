@@ -51,7 +51,7 @@ def _fill(page: Page, bits: int) -> bytes:
         "contents": in_script(contents(page, bits)),
     }
     # In one pass: a token may look like a marker.
-    return re.sub(r"\{(\w+)\}", lambda found: parts[found[1]], _asset("frame.html")).encode()
+    return re.sub(r"\{(\w+)\}", lambda marker: parts[marker[1]], _asset("frame.html")).encode()
 
 
 def _asset(name: str) -> str:
@@ -123,20 +123,20 @@ def quantize(values: np.ndarray, bits: int) -> tuple[float, float, np.ndarray]:
     return low, step, np.where(finite, codes, 0).astype(f"<u{bits // 8}")
 
 
-def _map(one: PageMap, labels: dict[tuple[str, ...], int]) -> dict[str, Any]:
-    panel = one.panel
+def _map(page_map: PageMap, labels: dict[tuple[str, ...], int]) -> dict[str, Any]:
+    panel = page_map.panel
     shown = label if panel.tokens else caption
     rows, columns = (
         labels.setdefault(tuple(shown(text) for text in texts), len(labels)) for texts in (panel.rows, panel.columns)
     )
     marks = [sorted(cells) for cells in (panel.marks.squares, panel.marks.rings, panel.marks.dotted_rings)]
     return {
-        "name": one.name,
+        "name": page_map.name,
         "title": caption(panel.title),
-        "summary": caption(one.summary),
+        "summary": caption(page_map.summary),
         "rows": rows,
         "columns": columns,
-        **{name: getattr(one, name) for name in ("kind", "layer", "head", "role", "entropy")},
+        **{name: getattr(page_map, name) for name in ("kind", "layer", "head", "role", "entropy")},
         **({"marks": marks, "meaning": panel.marks.legend(("□", "○", "◌"))} if any(marks) else {}),
     }
 

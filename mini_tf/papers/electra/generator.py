@@ -31,8 +31,8 @@ def embedding_of(model: Model) -> Embedding:
 
 def generator_settings(model: ModelSettings, width: float, depth: float) -> ModelSettings:
     """Settings of an encoder with shares of the width and depth of `model`, with tables as wide as those of `model`."""
-    own = {"d_embedding": model.d_embedding or model.d_model, "head": "bert", "tied": True, "subwords": 0}
-    return model.scaled(width, depth).model_copy(update=own)
+    changed = {"d_embedding": model.d_embedding or model.d_model, "head": "bert", "tied": True, "subwords": 0}
+    return model.scaled(width, depth).model_copy(update=changed)
 
 
 def build_generator(model: Model, width: float, depth: float, tying: Tying) -> Model:

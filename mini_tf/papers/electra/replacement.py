@@ -81,10 +81,10 @@ class Replacement(Task):
         if step == self.two_stages:  # a resumed run copies again, and the weights are still the same
             assert self.generator is not None
             with torch.no_grad():
-                own = self.model.state_dict(keep_vars=True)
+                tensors = self.model.state_dict(keep_vars=True)
                 for name, tensor in self.generator.state_dict().items():
-                    if name in own and own[name].shape == tensor.shape:
-                        own[name].copy_(tensor)
+                    if name in tensors and tensors[name].shape == tensor.shape:
+                        tensors[name].copy_(tensor)
 
     def pad_targets(self, batch: Batch, parts: int) -> Batch:
         padded, extras = pad_targets(batch, parts), dict(batch.extras)
@@ -139,8 +139,8 @@ class Replacement(Task):
             right = (scores > 0) == fake
         else:
             log_p, copied = self._log_probabilities(hidden, shown)
-            found = log_p.gather(1, original[:, None]).squeeze(1)
-            losses = -torch.where(fake, found, copied)
+            drawn = log_p.gather(1, original[:, None]).squeeze(1)
+            losses = -torch.where(fake, drawn, copied)
             scores, right = -copied, log_p.scatter(1, shown[:, None], copied[:, None]).argmax(-1) == original
         parts[DISCRIMINATOR] = (losses * is_target).sum()
         if self.training:
@@ -196,8 +196,8 @@ class Replacement(Task):
         penalties: list[Tensor | None],
         outputs: Tensor | None = None,
     ) -> LossSums:
-        if given := [penalty for penalty in penalties if penalty is not None]:
-            parts["penalty"] = torch.stack(given).sum()
+        if present := [penalty for penalty in penalties if penalty is not None]:
+            parts["penalty"] = torch.stack(present).sum()
         return LossSums(parts, metrics, None, outputs)
 
     def gradient_metrics(self, batch: Batch) -> dict[str, float]:
@@ -217,8 +217,8 @@ class Replacement(Task):
         if isinstance(self.generator, Model):
             return self.generator
         if self.loss == "binary":
-            what = "this run has no network that predicts tokens: its masked tokens are drawn without a generator"
-            raise RunFault(what, hint="minitf pretrain with objective.proposal=generator trains one")
+            message = "this run has no network that predicts tokens: its masked tokens are drawn without a generator"
+            raise RunFault(message, hint="minitf pretrain with objective.proposal=generator trains one")
         return self.model
 
     @torch.no_grad()

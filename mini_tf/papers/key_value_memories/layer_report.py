@@ -91,7 +91,9 @@ class Shortened(NamedTuple):
     without_first: np.ndarray
 
 
-def shorten_triggers(trained: Trained, one: ModelStack, layers: Layers, found: Triggers) -> dict[int, Shortened]:
+def shorten_triggers(
+    trained: Trained, model_stack: ModelStack, layers: Layers, triggers: Triggers
+) -> dict[int, Shortened]:
     """The coefficients of all memories of `layers`. An opening separator is kept, and is not counted as a token.
 
     For a causal stack, in which a coefficient depends on the prefix alone. Two forward passes of rows with triggers.
@@ -102,19 +104,19 @@ def shorten_triggers(trained: Trained, one: ModelStack, layers: Layers, found: T
         for layer, part in layers.items()
     }
     variants: list[_Variant] = []
-    for number, memories in _memories_by_row(found, layers).items():
-        ids, start = found.rows[number].ids.tolist(), int(found.rows[number].ids[0] == separator)
-        longer = [memory for memory in memories if _position(found, memory) - start >= 1]
+    for number, memories in _memories_by_row(triggers, layers).items():
+        ids, start = triggers.rows[number].ids.tolist(), int(triggers.rows[number].ids[0] == separator)
+        longer = [memory for memory in memories if _position(triggers, memory) - start >= 1]
         if longer:
-            last = max(_position(found, memory) for memory in longer)
+            last = max(_position(triggers, memory) for memory in longer)
             rows = (ids[:last], ids[:start] + ids[start + 1 : last + 1])
             variants += [((number, which), tuple(row), longer) for which, row in enumerate(rows)]
     with inference(trained), show_progress("removing tokens of triggers") as report_progress:
         n_done = 0
         for batch in batches(iter(sorted(variants, key=lambda variant: len(variant[1])))):
-            sources = [source for (number, _), _, _ in batch if (source := found.rows[number].source) is not None]
+            sources = [source for (number, _), _, _ in batch if (source := triggers.rows[number].source) is not None]
             source_tokens = pad([ids[ids >= 0].tolist() for ids in sources], device, left=False) if sources else None
-            with recorded(one.stack, partial(_record, found, results, batch)):
+            with recorded(model_stack.stack, partial(_record, triggers, results, batch)):
                 trained.model(pad([ids for _, ids, _ in batch], device, left=False), source_tokens)
             n_done += len(batch)
             report_progress(n_done / len(variants))
@@ -122,7 +124,7 @@ def shorten_triggers(trained: Trained, one: ModelStack, layers: Layers, found: T
 
 
 def _record(
-    found: Triggers,
+    triggers: Triggers,
     results: Mapping[int, Shortened],
     batch: Sequence[_Variant],
     layer: int,
@@ -141,23 +143,23 @@ def _record(
     rows, fields, numbers = (
         list(values) for values in zip(*((n, which, number) for n, which, (_, number) in memories), strict=True)
     )
-    at = [_position(found, memory) - 1 for _, _, memory in memories]
+    at = [_position(triggers, memory) - 1 for _, _, memory in memories]
     coefficients = part.coefficients(x[rows, at])[range(len(rows)), numbers].tolist()
     for field, number, coefficient in zip(fields, numbers, coefficients, strict=True):
         results[layer][field][number] = coefficient
 
 
-def _position(found: Triggers, memory: tuple[int, int]) -> int:
+def _position(triggers: Triggers, memory: tuple[int, int]) -> int:
     """The position of the last token of a memory's first trigger in its row."""
     layer, number = memory
-    return int(found.top[layer].tokens[number, 0]) % ROW
+    return int(triggers.top[layer].tokens[number, 0]) % ROW
 
 
-def _memories_by_row(found: Triggers, layers: Layers) -> dict[int, list[tuple[int, int]]]:
+def _memories_by_row(triggers: Triggers, layers: Layers) -> dict[int, list[tuple[int, int]]]:
     """(layer, number) of the memories whose first trigger is in a row."""
     by_row: dict[int, list[tuple[int, int]]] = {}
     for layer in layers:
-        for number, token in enumerate(found.top[layer].tokens[:, 0].tolist()):
+        for number, token in enumerate(triggers.top[layer].tokens[:, 0].tolist()):
             if token >= 0:
                 by_row.setdefault(token // ROW, []).append((layer, number))
     return by_row
@@ -183,25 +185,25 @@ class LayerReport:
 
     def to_json(self) -> dict[str, Any]:
         fields = dict(vars(self))
-        found = fields.pop("agreement")
+        agreement = fields.pop("agreement")
         names = ("compared", "agreement", "chance", "chance_deviation")
-        return fields | dict(zip(names, found or (0, None, None, None), strict=True))
+        return fields | dict(zip(names, agreement or (0, None, None, None), strict=True))
 
 
-def report_layers(trained: Trained, one: ModelStack, layers: Layers, found: Triggers) -> list[LayerReport]:
-    """A report for each of `layers`, whose triggers are `found`."""
-    shortened = shorten_triggers(trained, one, layers, found) if one.stack.causal else {}
+def report_layers(trained: Trained, model_stack: ModelStack, layers: Layers, triggers: Triggers) -> list[LayerReport]:
+    """A report for each of `layers`, whose triggers are `triggers`."""
+    shortened = shorten_triggers(trained, model_stack, layers, triggers) if model_stack.stack.causal else {}
     reports = []
     for layer, part in layers.items():
-        n, first = len(part.values), found.first(layer)
+        n, first = len(part.values), triggers.first(layer)
         agreed = None
-        if predicts_following(trained, one):
+        if predicts_following(trained, model_stack):
             following = np.array([UNKNOWN if trigger is None else trigger.following for trigger in first])
             known = following != UNKNOWN
             votes = first_votes(trained.model, part.values, trained.tokenizer.vocabulary.size)
             agreed = agreement(votes[known], following[known])
-        changes = _changes(found.top[layer].coefficients[:, 0], shortened.get(layer))
-        active = found.active[layer] / max(1, found.n_tokens * n)
+        changes = _changes(triggers.top[layer].coefficients[:, 0], shortened.get(layer))
+        active = triggers.active[layer] / max(1, triggers.n_tokens * n)
         reports.append(LayerReport(layer, n, active, first.count(None), agreed, *changes))
     return reports
 
@@ -217,18 +219,18 @@ def _changes(whole: np.ndarray, shortened: Shortened | None) -> tuple[int, float
     return int(chosen.sum()), last, first
 
 
-def strengths(layers: Layers, found: Triggers, layer: int) -> np.ndarray:
+def strengths(layers: Layers, triggers: Triggers, layer: int) -> np.ndarray:
     """(n,): the norm of what each memory adds at its first trigger, m_i |v_i|; 0 without a trigger."""
     norms = layers[layer].values.detach().norm(dim=-1).cpu().double().numpy()
-    found_strengths: np.ndarray = found.top[layer].coefficients[:, 0] * norms
+    found_strengths: np.ndarray = triggers.top[layer].coefficients[:, 0] * norms
     return found_strengths
 
 
-def strongest(layers: Layers, found: Triggers, n: int) -> list[MemoryIndex]:
+def strongest(layers: Layers, triggers: Triggers, n: int) -> list[MemoryIndex]:
     """The n memories of each layer with the largest strength, the largest first."""
     chosen = []
     for layer in layers:
-        strength = strengths(layers, found, layer)
+        strength = strengths(layers, triggers, layer)
         order = np.argsort(-strength, kind="stable")[:n]
         chosen += [MemoryIndex(layer, int(index)) for index in order if strength[index] > 0]
     return chosen

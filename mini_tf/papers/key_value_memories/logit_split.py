@@ -216,12 +216,12 @@ def split_view(trained: Trained, text: str, top: int) -> View:
 
 def _largest(trained: Trained, split: LogitSplit, top: int) -> Iterator[dict[str, Any]]:
     layers = memory_layers(trained.model.stacks()[0].stack, trained.folder.name) if split.memories else {}
-    found = [
+    contributions = [
         (MemoryIndex(layer, number), float(coefficient), float(contribution))
         for layer, one in split.memories.items()
         for number, (coefficient, contribution) in enumerate(zip(*one, strict=True))
     ]
-    for memory, coefficient, contribution in sorted(found, key=lambda one: (-abs(one[2]), one[0]))[:top]:
+    for memory, coefficient, contribution in sorted(contributions, key=lambda one: (-abs(one[2]), one[0]))[:top]:
         votes = top_votes(trained.model, layers[memory.layer].values[memory.number], N_VOTES)
         pieces = trained.tokenizer.pieces([id for id, _ in votes])
         yield {
@@ -253,16 +253,16 @@ def _tables(split: LogitSplit, result: dict[str, Any], embedded: bool) -> Iterat
     """embedded: the input of the stack is the embedding."""
     layers, memories = result["layers"], result["memories"]
     shown = [
-        name for name in ("attention", "cross", "memories", "bias") if any(one[name] is not None for one in layers)
+        name for name in ("attention", "cross", "memories", "bias") if any(row[name] is not None for row in layers)
     ]
-    yield partial(table, ["layer", *shown], [[str(one["layer"]), *(one[name] for name in shown)] for one in layers])
+    yield partial(table, ["layer", *shown], [[str(row["layer"]), *(row[name] for name in shown)] for row in layers])
     rest = f"{'Embedding' if embedded else 'Input'} {split.input:.3f}"
     rest += f", bias of the final norm {split.norm_bias:.3f}" if split.norm_bias else ""
     yield partial(sentence, f"{rest}. Sum of all parts {split.sum:.4f}, logit {split.logit:.4f}.")
     if memories:
         rows: list[list[str | float | None]] = []
-        for one in memories:
-            votes = "  ".join(label(vote["token"]) for vote in one["votes"])
-            rows.append([f"{one['layer']}:{one['memory']}", one["contribution"], one["coefficient"], votes])
+        for row in memories:
+            votes = "  ".join(label(vote["token"]) for vote in row["votes"])
+            rows.append([f"{row['layer']}:{row['memory']}", row["contribution"], row["coefficient"], votes])
         yield partial(sentence, "")
         yield partial(table, ["memory", "contribution", "coefficient", "votes"], rows)

@@ -45,10 +45,12 @@ class RowBatch(NamedTuple):
     counted: Tensor
 
 
-def corpus_rows(trained: Trained, corpus: str | None, one: ModelStack, limit: int | None = None) -> Iterator[RowBatch]:
+def corpus_rows(
+    trained: Trained, corpus: str | None, model_stack: ModelStack, limit: int | None = None
+) -> Iterator[RowBatch]:
     """All rows of a corpus in the syntax of data.train, by default the run's own data.train.
 
-    one: the inspected stack. limit: only the first documents. Raises DataFault if a file or a row is invalid.
+    model_stack: the inspected stack. limit: only the first documents. Raises DataFault if a file or a row is invalid.
     """
     data = trained.recipe.data if corpus is None else other_data(trained, corpus)
     dataset: Dataset = trained.recipe.objective.dataset()
@@ -59,7 +61,7 @@ def corpus_rows(trained: Trained, corpus: str | None, one: ModelStack, limit: in
         store = in_memory(dataset.encode(examples, used, trained.labels), used, dataset.separated(data))
         packing = pack(recipe, store, trained.tokenizer, trained.objective)
         for rows in packing.eval_rows(max(1, BATCH_TOKENS // packing.shape.context)):
-            yield _batch(trained, rows, one)
+            yield _batch(trained, rows, model_stack)
 
 
 def _chunks(examples: Iterator[Any], dataset: Dataset) -> Iterator[list[Any]]:
@@ -75,7 +77,7 @@ def _chunks(examples: Iterator[Any], dataset: Dataset) -> Iterator[list[Any]]:
         yield chunk
 
 
-def _batch(trained: Trained, rows: Rows, one: ModelStack) -> RowBatch:
+def _batch(trained: Trained, rows: Rows, model_stack: ModelStack) -> RowBatch:
     source = None
     if trained.model.needs_source:  # the objective may make the source from the text
         batch = trained.objective.prepare(rows)
@@ -91,19 +93,19 @@ def _batch(trained: Trained, rows: Rows, one: ModelStack) -> RowBatch:
         inputs, following = Tokens(ids[:, :length], positions), torch.full((len(ids), length), UNKNOWN)
         if ahead:
             following = torch.where(real[:, 1 : length + 1], ids[:, 1 : length + 1], following)
-    tokens = source if one.rows == "source" and source is not None else inputs
+    tokens = source if model_stack.rows == "source" and source is not None else inputs
     segments = None if tokens.token_positions is None else tokens.token_positions.segments
     counted = torch.ones_like(tokens.ids, dtype=torch.bool) if segments is None else segments != 0
-    if predicts_following(trained, one):
+    if predicts_following(trained, model_stack):
         return RowBatch(inputs, source, tokens, following, counted & (following != UNKNOWN))
     return RowBatch(inputs, source, tokens, torch.full(tokens.ids.shape, UNKNOWN), counted)
 
 
-def predicts_following(trained: Trained, one: ModelStack) -> bool:
+def predicts_following(trained: Trained, model_stack: ModelStack) -> bool:
     """Whether the model predicts the next token from this stack's hidden states."""
     return (
-        one.name == trained.model.stacks()[0].name
-        and one.stack.causal
+        model_stack.name == trained.model.stacks()[0].name
+        and model_stack.stack.causal
         and "tokens" in trained.recipe.objective.PREDICTS
     )
 

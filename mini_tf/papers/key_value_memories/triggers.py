@@ -80,14 +80,14 @@ class TopTriggers:
         groups = groups[order]
         rank = np.arange(len(groups)) - np.searchsorted(groups, groups)
         order, groups, rank = (array[rank < self.k] for array in (order, groups, rank))
-        for own, given, empty in (
+        for kept, candidates, empty in (
             (self.coefficients, coefficients, 0),
             (self.tokens, tokens, -1),
             (self._prefixes, prefixes, 0),
         ):
-            merged = np.full((len(changed), self.k), empty, own.dtype)
-            merged[groups, rank] = given[order]
-            own[changed] = merged
+            merged = np.full((len(changed), self.k), empty, kept.dtype)
+            merged[groups, rank] = candidates[order]
+            kept[changed] = merged
 
 
 def prefix_hashes(ids: np.ndarray, context: np.ndarray | None = None) -> np.ndarray:
@@ -95,14 +95,14 @@ def prefix_hashes(ids: np.ndarray, context: np.ndarray | None = None) -> np.ndar
     state = np.zeros(len(ids), np.uint64)
     if context is not None:
         state = ~prefix_hashes(context)[np.arange(len(ids)), (context >= 0).sum(axis=1) - 1]
-    found = np.empty(ids.shape, np.uint64)
+    hashes = np.empty(ids.shape, np.uint64)
     for column, token in enumerate((ids + 1).astype(np.uint64).T):
         state = state * np.uint64(0x9E3779B97F4A7C15) + token
         for shift, multiplier in zip((np.uint64(30), np.uint64(27)), _MULTIPLIERS, strict=True):
             state = (state ^ (state >> shift)) * multiplier
         state = state ^ (state >> np.uint64(31))
-        found[:, column] = state
-    return found
+        hashes[:, column] = state
+    return hashes
 
 
 ROW = 1 << 20
@@ -151,18 +151,18 @@ class Triggers:
     def of(self, memory: MemoryIndex) -> list[Trigger]:
         """The triggers of a memory, the largest coefficient first."""
         top = self.top[memory.layer]
-        found = zip(top.coefficients[memory.number].tolist(), top.tokens[memory.number].tolist(), strict=True)
+        ranked = zip(top.coefficients[memory.number].tolist(), top.tokens[memory.number].tolist(), strict=True)
         return [
-            Trigger(coefficient, self.rows[token // ROW], token % ROW) for coefficient, token in found if token >= 0
+            Trigger(coefficient, self.rows[token // ROW], token % ROW) for coefficient, token in ranked if token >= 0
         ]
 
     def first(self, layer: int) -> list[Trigger | None]:
         """The first trigger of each memory of a layer; None: it was never active."""
         top = self.top[layer]
-        found = zip(top.coefficients[:, 0].tolist(), top.tokens[:, 0].tolist(), strict=True)
+        ranked = zip(top.coefficients[:, 0].tolist(), top.tokens[:, 0].tolist(), strict=True)
         return [
             None if token < 0 else Trigger(coefficient, self.rows[token // ROW], token % ROW)
-            for coefficient, token in found
+            for coefficient, token in ranked
         ]
 
     def add_rows(self, batch: RowBatch, source: np.ndarray | None) -> None:
@@ -184,12 +184,14 @@ def inference(trained: Trained) -> Iterator[None]:
         yield
 
 
-def find_triggers(trained: Trained, one: ModelStack, layers: Layers, batches: Iterable[RowBatch], k: int) -> Triggers:
+def find_triggers(
+    trained: Trained, model_stack: ModelStack, layers: Layers, batches: Iterable[RowBatch], k: int
+) -> Triggers:
     """The k triggers of each memory of `layers`, in one pass over the rows of a corpus.
 
     Memory: k entries per memory, and the rows of these triggers. Raises RunFault if the hidden states are not finite.
     """
-    found = Triggers(
+    triggers = Triggers(
         {layer: TopTriggers(len(part.values), k) for layer, part in layers.items()}, dict.fromkeys(layers, 0)
     )
     device = trained.setup.device
@@ -197,21 +199,21 @@ def find_triggers(trained: Trained, one: ModelStack, layers: Layers, batches: It
         for batch in batches:
             source = None if batch.source is None else _without_padding(batch.source)
             # Where attention is bidirectional, a coefficient depends on the whole row.
-            context = source if one.stack.causal else _without_padding(batch.tokens)
+            context = source if model_stack.stack.causal else _without_padding(batch.tokens)
             rows, positions = batch.counted.numpy().nonzero()
-            tokens = (found.n_rows + rows) * ROW + positions
+            tokens = (triggers.n_rows + rows) * ROW + positions
             prefixes = prefix_hashes(batch.tokens.ids.numpy(), context)[rows, positions]
-            with recorded(one.stack, partial(_add, found, batch.counted.to(device), tokens, prefixes)):
+            with recorded(model_stack.stack, partial(_add, triggers, batch.counted.to(device), tokens, prefixes)):
                 check_finite(
                     trained.model(batch.inputs.to(device), None if batch.source is None else batch.source.to(device)).y
                 )
-            found.n_tokens += len(tokens)
-            found.add_rows(batch, source)
-    return found
+            triggers.n_tokens += len(tokens)
+            triggers.add_rows(batch, source)
+    return triggers
 
 
 def _add(
-    found: Triggers,
+    triggers: Triggers,
     counted: Tensor,
     tokens: np.ndarray,
     prefixes: np.ndarray,
@@ -220,10 +222,10 @@ def _add(
     x: Tensor,
 ) -> None:
     """counted (B, L) selects those tokens of x (B, L, D) that `tokens` and `prefixes` are of."""
-    if layer in found.top:
+    if layer in triggers.top:
         coefficients = part.coefficients(x[counted])
-        found.active[layer] += int((coefficients > 0).sum())
-        found.top[layer].add(coefficients, tokens, prefixes)
+        triggers.active[layer] += int((coefficients > 0).sum())
+        triggers.top[layer].add(coefficients, tokens, prefixes)
 
 
 def _without_padding(tokens: Tokens) -> np.ndarray:

@@ -96,12 +96,12 @@ def linear_attention(
         for earlier, groups in parts
     ]
     scale = key_scale.amax(-1)  # of each query: (B, H, n, C)
-    for one in scales:
-        scale = torch.maximum(scale, one)
+    for chunk_scale in scales:
+        scale = torch.maximum(scale, chunk_scale)
     weights = (q @ k.values.transpose(-1, -2)) * (key_scale - scale[..., None]).exp().masked_fill(~mask, 0.0)
     sums = weights @ v
-    for (earlier, _), one in zip(parts, scales, strict=True):
-        factor = (one - scale).exp().masked_fill(one == NONE, 0.0)
+    for (earlier, _), chunk_scale in zip(parts, scales, strict=True):
+        factor = (chunk_scale - scale).exp().masked_fill(chunk_scale == NONE, 0.0)
         sums = sums + (q * factor[..., None]) @ earlier.sums
     return _divide(sums.flatten(2, 3)[:, :, :length]), after
 

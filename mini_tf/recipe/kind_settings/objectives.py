@@ -142,8 +142,8 @@ class ObjectiveSettings(Kind):
         pipeline = cls.pipeline()
         if pipeline is None or not pipeline.TEXT_SCORES:
             others = [word for word in listing("objectives") if _scores_texts(word)]
-            what = f"{option}: {run} has the objective {cls.kind}, which gives texts no probability"
-            raise UsageFault(what, hint=f"others do: {', '.join(others)}")
+            message = f"{option}: {run} has the objective {cls.kind}, which gives texts no probability"
+            raise UsageFault(message, hint=f"others do: {', '.join(others)}")
         if kind is not None and kind not in pipeline.TEXT_SCORES:
             raise UsageFault(f"--score {kind}: {run} has {' or '.join(pipeline.TEXT_SCORES)}")
         return kind or next(iter(pipeline.TEXT_SCORES)), pipeline.TEXT_SCORES[kind or next(iter(pipeline.TEXT_SCORES))]

@@ -16,17 +16,17 @@ from mini_tf.testing.rows import FIRST_PLAIN
 CLOSE = 1e-6
 
 
-def added(found: Iterator[Mapping[str, Any]]) -> dict[str, Any]:
+def added(mappings: Iterator[Mapping[str, Any]]) -> dict[str, Any]:
     total: dict[str, Any] = {}
-    for one in found:
-        for name, value in one.items():
+    for mapping in mappings:
+        for name, value in mapping.items():
             total[name] = total[name] + value if name in total else value
     return total
 
 
-def near(found: Any, expected: Any) -> bool:
-    found, expected = (torch.as_tensor(value).detach().double() for value in (found, expected))
-    return bool((found - expected).norm() <= CLOSE * max(1.0, float(expected.norm())))
+def near(actual: Any, expected: Any) -> bool:
+    actual, expected = (torch.as_tensor(value).detach().double() for value in (actual, expected))
+    return bool((actual - expected).norm() <= CLOSE * max(1.0, float(expected.norm())))
 
 
 def equal(one: Tensor, other: Tensor) -> bool:
@@ -50,10 +50,10 @@ def with_other_tokens(rows: Rows, chosen: np.ndarray, vocabulary: Vocabulary) ->
 
 def target_indices(batch: Batch) -> list[list[int]]:
     """The positions of the targets of each row; all if the batch has no `target_positions`."""
-    found = torch.ones(batch.inputs.ids.shape, dtype=torch.bool)
+    is_target = torch.ones(batch.inputs.ids.shape, dtype=torch.bool)
     if batch.target_positions is not None:
-        found = torch.zeros_like(found).flatten().index_fill(0, batch.target_positions, True).view_as(found)
-    return [row.nonzero().flatten().tolist() for row in found]
+        is_target = torch.zeros_like(is_target).flatten().index_fill(0, batch.target_positions, True).view_as(is_target)
+    return [row.nonzero().flatten().tolist() for row in is_target]
 
 
 def unpadded(batch: Batch) -> list[tuple[list[int], ...]]:
@@ -64,11 +64,11 @@ def unpadded(batch: Batch) -> list[tuple[list[int], ...]]:
 
 def _real(tokens: Tokens) -> Tensor:
     """Mask of the tokens that are not padding (B, L)."""
-    given = tokens.token_positions
+    positions = tokens.token_positions
     return (
         torch.ones_like(tokens.ids, dtype=torch.bool)
-        if given is None or given.segments is None
-        else given.segments != 0
+        if positions is None or positions.segments is None
+        else positions.segments != 0
     )
 
 

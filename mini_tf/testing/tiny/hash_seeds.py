@@ -27,31 +27,31 @@ def depend_on_hash_seed(settings: Iterable[Kind], text: str = "") -> list[str]:
     A kind that is not the `Settings` of a file of its package of kinds cannot be made in another process and is left
     out.
     """
-    given = []
+    records = []
     for one in settings:
         module, of_package = type(one).__module__, f".{one.PACKAGE}.{one.kind}"
         if module.endswith(of_package) and type(one).__name__ == "Settings":
             folder = Path(str(sys.modules[module].__file__)).parents[of_package.count(".") - 1]
             values = one.model_dump(mode="json", exclude_defaults=True)
-            given.append({"package": one.PACKAGE, "kind": one.kind, "folder": str(folder), "settings": values})
-    command = [sys.executable, "-m", __name__, json.dumps({"kinds": given, "text": text})]
+            records.append({"package": one.PACKAGE, "kind": one.kind, "folder": str(folder), "settings": values})
+    command = [sys.executable, "-m", __name__, json.dumps({"kinds": records, "text": text})]
     results = []
     for seed in ("1", "2"):
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         assert done.returncode == 0, f"a process with PYTHONHASHSEED={seed} failed: {done.stderr[-1000:]}"
         results.append(json.loads(done.stdout))
-    return [one["kind"] for one, first, second in zip(given, *results, strict=True) if first != second]
+    return [one["kind"] for one, first, second in zip(records, *results, strict=True) if first != second]
 
 
 def main(kinds: list[dict[str, Any]], text: str) -> list[str]:
     """A hash of what each kind gives in this process."""
     hashes = []
-    for one in kinds:
+    for record in kinds:
         with ExitStack() as entered:
-            if one["kind"] not in listing(one["package"]):
-                entered.enter_context(kinds_in(Path(one["folder"])))
-            settings = settings_of(one["package"], one["kind"]).model_validate(one["settings"])
+            if record["kind"] not in listing(record["package"]):
+                entered.enter_context(kinds_in(Path(record["folder"])))
+            settings = settings_of(record["package"], record["kind"]).model_validate(record["settings"])
             made = ""
             if isinstance(settings, TokenizerSettings):
                 made = settings.train(VOCAB_SIZE, [text]).to_str()

@@ -144,14 +144,14 @@ def run_in_blocks(
 def another_value(settings: MixerSettings, key: str) -> Any:
     """Another valid value of a number, a truth value or a choice."""
     value, field = getattr(settings, key), type(settings).model_fields[key]
-    found = (
+    candidates = (
         [not value]
         if isinstance(value, bool)
         else [value + 1, value / 2 + 0.25]
         if isinstance(value, int | float)
         else []
     )
-    for candidate in [*found, *get_args(field.annotation)]:
+    for candidate in [*candidates, *get_args(field.annotation)]:
         with suppress(ValidationError):
             type(settings).model_validate(settings.model_dump() | {key: candidate})
             if candidate != value:
@@ -159,8 +159,8 @@ def another_value(settings: MixerSettings, key: str) -> Any:
     raise AssertionError(f"no other value of {key} is known")
 
 
-def assert_same(actual: Tensor, expected: Tensor, what: str, atol: float = 1e-10) -> None:
-    """Raises AssertionError with `what` if the tensors differ."""
+def assert_same(actual: Tensor, expected: Tensor, subject: str, atol: float = 1e-10) -> None:
+    """Raises AssertionError with `subject` if the tensors differ."""
     if actual.shape == expected.shape and actual.dtype == expected.dtype and (actual - expected).abs().le(atol).all():
         return  # the words of a difference take longer than the comparison
-    torch.testing.assert_close(actual, expected, rtol=0, atol=atol, msg=lambda message: f"{what}: {message}")
+    torch.testing.assert_close(actual, expected, rtol=0, atol=atol, msg=lambda message: f"{subject}: {message}")

@@ -225,12 +225,12 @@ def sentences(lexicon: Lexicon, zipf: float, seed: int) -> Iterator[SyntaxNode]:
 def _document(grammar: Grammar, n_sentences: int, cue: bool) -> WorldDocument:
     lexicon, sampler = grammar.lexicon, grammar.sampler
     grammar.topic, grammar.antecedents = sampler.pick(range(lexicon.n_topics)), {}
-    given, decided = sampler.pick(lexicon.cues) if cue else ("", "")
+    shown_cue, decided = sampler.pick(lexicon.cues) if cue else ("", "")
     made = WorldDocument([], [], [], [], [], [], [], [], f"topic{grammar.topic}", [])
     starts: list[int] = []
     mentions: list[Mention] = []
     if cue:
-        _add(made, _cue_sentence("today", given))
+        _add(made, _cue_sentence("today", shown_cue))
     for _ in range(n_sentences):
         starts.append(len(made.text))
         oldest = starts[-RECENT - 1] if len(starts) > RECENT else starts[0]

@@ -93,20 +93,20 @@ class Settings(MaskingSettings):
     def rules_with(self, model: ModelSettings, train: Train) -> Rules:
         yield from super().rules_with(model, train)
         if self.generator_steps and model.init_from is not None:
-            what = (
+            message = (
                 "two-stage training replaces the weights of model.init_from by the generator's; use 0, or remove"
                 " model.init_from"
             )
-            yield Rule("objective.generator_steps", what, ("model.init_from",))
+            yield Rule("objective.generator_steps", message, ("model.init_from",))
         if (steps := train.known_steps) and self.generator_steps >= steps:
-            what = (
+            message = (
                 f"{self.generator_steps} steps are not fewer than the {steps} of the run, so the model would not be"
                 " trained; use fewer"
             )
-            yield Rule("objective.generator_steps", what, ("train.steps", "train.tokens"))
+            yield Rule("objective.generator_steps", message, ("train.steps", "train.tokens"))
         if self.proposal == "generator" and len(model.stacks()) != 1:
-            what = f"a generator is a smaller model of one stack, but {model.kind} has {len(model.stacks())}"
-            yield Rule("objective.proposal", f"{what}; use unigram, uniform or mask, or model encoder", ("model",))
+            message = f"a generator is a smaller model of one stack, but {model.kind} has {len(model.stacks())}"
+            yield Rule("objective.proposal", f"{message}; use unigram, uniform or mask, or model encoder", ("model",))
 
     @by_settings
     def PREDICTS(self) -> frozenset[Prediction]:
@@ -114,11 +114,11 @@ class Settings(MaskingSettings):
 
     @by_settings
     def LOSS_UNIT(self) -> str:
-        own = self.loss if self.loss_on == "all" else f"{self.loss} on masked"
+        discriminator = self.loss if self.loss_on == "all" else f"{self.loss} on masked"
         return (
-            f"nats, generator + {self.weight:g} {own}, per token"
+            f"nats, generator + {self.weight:g} {discriminator}, per token"
             if self.proposal == "generator"
-            else f"nats, {own}, per token"
+            else f"nats, {discriminator}, per token"
         )
 
     def build(self, vocabulary: Vocabulary, labels: Labels | None = None) -> "ReplacedToken":

@@ -44,5 +44,5 @@ class Discrimination:
     def scores(self) -> dict[str, float]:
         """auc: of replaced against original tokens; {} if there are none of either."""
         scores, replaced = np.concatenate(self._outputs, dtype=np.float64).T if self._outputs else np.empty((2, 0))
-        found = area_under_curve(scores, replaced > 0.5)
-        return {} if found is None else {"auc": found}
+        auc = area_under_curve(scores, replaced > 0.5)
+        return {} if auc is None else {"auc": auc}

@@ -86,15 +86,15 @@ class Settings(LayerOption, StackOption, ModelViewSettings):
 
         Raises UsageFault if the stack has no memories of tokens, or a text cannot be split.
         """
-        stacks = [one for one in trained.model.stacks() if one.rows not in UNITS]
+        stacks = [model_stack for model_stack in trained.model.stacks() if model_stack.rows not in UNITS]
         if not stacks:
-            what = (
+            message = (
                 f"{trained.folder.name}: no stack has hidden states of tokens, which trigger memories"
                 f" ({trained.recipe.model.kind})"
             )
-            raise UsageFault(what, hint="use a model with an output per token")
-        one = select_stack(stacks, self.stack, trained.recipe.model.kind)
-        layers = memory_layers(one.stack, trained.folder.name)
+            raise UsageFault(message, hint="use a model with an output per token")
+        model_stack = select_stack(stacks, self.stack, trained.recipe.model.kind)
+        layers = memory_layers(model_stack.stack, trained.folder.name)
         chosen = parse_memories(self.memories, layers)
         of_layers = parse_layers(self.layers, layers) if self.layers is not None or not chosen else []
         selected = {
@@ -104,54 +104,56 @@ class Settings(LayerOption, StackOption, ModelViewSettings):
         if not self.reads_corpus:
             assert split is not None
             return split
-        found = find_triggers(trained, one, selected, corpus_rows(trained, self.corpus, one, self.limit), self.top)
-        if not found.n_tokens:
+        triggers = find_triggers(
+            trained, model_stack, selected, corpus_rows(trained, self.corpus, model_stack, self.limit), self.top
+        )
+        if not triggers.n_tokens:
             raise DataFault(
                 "the corpus has no tokens" if self.corpus is None else f"--corpus {self.corpus}: it has no tokens"
             )
-        reports = report_layers(trained, one, selected, found)
+        reports = report_layers(trained, model_stack, selected, triggers)
         memories = [
-            _Memory.of(trained, one, selected, found, memory)
-            for memory in chosen or strongest(selected, found, STRONGEST)
+            _Memory.of(trained, model_stack, selected, triggers, memory)
+            for memory in chosen or strongest(selected, triggers, STRONGEST)
         ]
         notes = [
-            *_notes(trained, one, reports, any(part.gated for part in selected.values())),
+            *_notes(trained, model_stack, reports, any(part.gated for part in selected.values())),
             *(split.notes if split else ()),
         ]
         result = {
-            "stack": one.attention.partition(".")[0],
-            "rows": found.n_rows,
-            "tokens": found.n_tokens,
+            "stack": model_stack.attention.partition(".")[0],
+            "rows": triggers.n_rows,
+            "tokens": triggers.n_tokens,
             "layers": [report.to_json() for report in reports],
             "memories": [memory.to_json() for memory in memories],
             **(split.result if split else {}),
             "notes": notes,
         }
         pictures = [
-            *_table(reports, found, has_votes=_has_votes(trained, one)),
-            *(one for memory in memories for one in memory.pictures()),
+            *_table(reports, triggers, has_votes=_has_votes(trained, model_stack)),
+            *(model_stack for memory in memories for model_stack in memory.pictures()),
         ]
         pictures += [partial(sentence, ""), *split.pictures] if split else []
         return View(result, pictures, notes)
 
 
-def _notes(trained: Trained, one: ModelStack, reports: Sequence[LayerReport], gated: bool) -> Iterator[str]:
+def _notes(trained: Trained, model_stack: ModelStack, reports: Sequence[LayerReport], gated: bool) -> Iterator[str]:
     objective, model = trained.recipe.objective, trained.model
-    if not _has_votes(trained, one):
+    if not _has_votes(trained, model_stack):
         reason = (
             f"{objective.kind} predicts no tokens"
-            if one.name == model.stacks()[0].name
+            if model_stack.name == model.stacks()[0].name
             else "it is not before the output layer"
         )
         yield f"values of this stack vote for no tokens: {reason}"
     elif not (isinstance(model.head, OutputLayer) and model.head.is_linear):
         yield "votes: the values pass through the whole output layer, which is not linear: they do not add up"
-    if not one.stack.causal:
+    if not model_stack.stack.causal:
         yield (
             "attention is bidirectional: a coefficient also depends on the tokens after the trigger, so none are"
             " removed"
         )
-    if not predicts_following(trained, one):
+    if not predicts_following(trained, model_stack):
         yield "without agreement: the model does not predict the next token from this stack"
     if gated:
         yield "coefficients of a gated activation have either sign; triggers have the largest positive ones"
@@ -159,11 +161,11 @@ def _notes(trained: Trained, one: ModelStack, reports: Sequence[LayerReport], ga
         yield f"memories that were never active: {', '.join(never)}"
 
 
-def _has_votes(trained: Trained, one: ModelStack) -> bool:
-    return one.name == trained.model.stacks()[0].name and "tokens" in trained.recipe.objective.PREDICTS
+def _has_votes(trained: Trained, model_stack: ModelStack) -> bool:
+    return model_stack.name == trained.model.stacks()[0].name and "tokens" in trained.recipe.objective.PREDICTS
 
 
-def _table(reports: Sequence[LayerReport], found: Triggers, has_votes: bool) -> Iterator[Picture]:
+def _table(reports: Sequence[LayerReport], triggers: Triggers, has_votes: bool) -> Iterator[Picture]:
     """Columns without any value are left out."""
     rows = []
     for report in reports:
@@ -178,7 +180,7 @@ def _table(reports: Sequence[LayerReport], found: Triggers, has_votes: bool) -> 
     yield partial(table, headers, [[row[column] for column in shown] for row in rows])
     meanings = [f"{name}: {meaning}" for name, meaning in LEGEND.items() if name in headers] + [VOTES] * has_votes
     yield partial(sentence, "; ".join(meanings) + ".")
-    yield partial(sentence, f"{found.n_tokens:,} tokens in {found.n_rows:,} rows.")
+    yield partial(sentence, f"{triggers.n_tokens:,} tokens in {triggers.n_rows:,} rows.")
 
 
 @dataclass(frozen=True)
@@ -191,9 +193,11 @@ class _Memory:
     votes: list[tuple[str, float]]
 
     @classmethod
-    def of(cls, trained: Trained, one: ModelStack, layers: Layers, found: Triggers, memory: MemoryIndex) -> "_Memory":
+    def of(
+        cls, trained: Trained, model_stack: ModelStack, layers: Layers, found: Triggers, memory: MemoryIndex
+    ) -> "_Memory":
         part, top = layers[memory.layer], found.top[memory.layer].k
-        tokenizer = trained.source_tokenizer if one.rows == "source" else trained.tokenizer
+        tokenizer = trained.source_tokenizer if model_stack.rows == "source" else trained.tokenizer
         triggers = [
             (
                 trigger.coefficient,
@@ -201,7 +205,7 @@ class _Memory:
             )
             for trigger in found.of(memory)
         ]
-        votes = top_votes(trained.model, part.values[memory.number], top) if _has_votes(trained, one) else []
+        votes = top_votes(trained.model, part.values[memory.number], top) if _has_votes(trained, model_stack) else []
         pieces = trained.tokenizer.pieces([id for id, _ in votes])
         strength = float(strengths(layers, found, memory.layer)[memory.number])
         return cls(memory, strength, triggers, [*zip(pieces, (p for _, p in votes), strict=True)])
@@ -225,6 +229,6 @@ class _Memory:
             yield partial(sentence, "It was never active.")
             return
         rows: list[list[str | float | None]] = []
-        for coefficient, one in self.triggers:
-            rows.append([coefficient, one.shown(), *([] if one.next is None else [label(one.next)])])
+        for coefficient, trigger in self.triggers:
+            rows.append([coefficient, trigger.shown(), *([] if trigger.next is None else [label(trigger.next)])])
         yield partial(table, ["coefficient", "trigger", "next"][: len(rows[0])], rows)

@@ -61,8 +61,8 @@ class LatentAttention:
 
 def _weights(captured: Capture, queries: SequenceKind, keys: SequenceKind) -> list[np.ndarray]:
     """The mean over the heads of each such layer, in the order of the calls."""
-    fitting = [one for one in captured.attention if (one.queries, one.keys) == (queries, keys)]
-    return [one.weights[0, :, :, one.lead :].double().mean(dim=0).cpu().numpy() for one in fitting]
+    fitting = [attention for attention in captured.attention if (attention.queries, attention.keys) == (queries, keys)]
+    return [attention.weights[0, :, :, attention.lead :].double().mean(dim=0).cpu().numpy() for attention in fitting]
 
 
 class Settings(TextViewSettings):
@@ -88,15 +88,19 @@ class Settings(TextViewSettings):
         records, panels, rows, notes = list[dict[str, Any]](), list[Panel](), list[list[str]](), list[str]()
         for number, text in enumerate(self.given_texts, 1):
             tokenized = tokenize_texts(trained, text)
-            found = LatentAttention.of(capture_heads(trained, tokenized))
-            if found is None:
-                what = f"{trained.folder.name} has no latents: its model is of kind {trained.recipe.model.kind}"
-                raise UsageFault(what, hint="minitf pretrain perceiver-nano trains a model that has")
+            attention = LatentAttention.of(capture_heads(trained, tokenized))
+            if attention is None:
+                message = f"{trained.folder.name} has no latents: its model is of kind {trained.recipe.model.kind}"
+                raise UsageFault(message, hint="minitf pretrain perceiver-nano trains a model that has")
             tokens, name = tokenized.own.tokens, f"text {number}, " if len(self.given_texts) > 1 else ""
-            outputs = tokenized.units(found.outputs, len(found.decoder))
-            panels += _panels(name, found, [label(token) for token in tokens], [label(output) for output in outputs])
-            rows += [[f"{name}{i}", *_row(found, i, tokens, outputs, self.top)] for i in range(len(found.encoder))]
-            maps = {key: getattr(found, key).tolist() for key in ("encoder", "decoder", "rollout")}
+            outputs = tokenized.units(attention.outputs, len(attention.decoder))
+            panels += _panels(
+                name, attention, [label(token) for token in tokens], [label(output) for output in outputs]
+            )
+            rows += [
+                [f"{name}{i}", *_row(attention, i, tokens, outputs, self.top)] for i in range(len(attention.encoder))
+            ]
+            maps = {key: getattr(attention, key).tolist() for key in ("encoder", "decoder", "rollout")}
             records.append({"text": tokenized.own.input.text, "tokens": tokens, "outputs": outputs, **maps})
             notes += [f"{name}{note}" for note in tokenized.notes]
         scale = Scale(
@@ -109,24 +113,24 @@ class Settings(TextViewSettings):
         return View({"texts": records, "notes": notes}, [*pictures, partial(table, HEADERS, rows)], notes, figure)
 
 
-def _panels(name: str, found: LatentAttention, tokens: Sequence[str], outputs: Sequence[str]) -> list[Panel]:
-    latents = [str(i) for i in range(len(found.encoder))]
-    which = "the row is the one output" if found.outputs in UNITS else "rows are outputs at tokens"
-    reaching = f"columns tokens that reach {'it' if found.outputs in UNITS else 'them'}"
+def _panels(name: str, attention: LatentAttention, tokens: Sequence[str], outputs: Sequence[str]) -> list[Panel]:
+    latents = [str(i) for i in range(len(attention.encoder))]
+    which = "the row is the one output" if attention.outputs in UNITS else "rows are outputs at tokens"
+    reaching = f"columns tokens that reach {'it' if attention.outputs in UNITS else 'them'}"
     maps = [
         ("encoder", ("latent", "token"), (latents, tokens), "rows are latents, columns tokens"),
         ("decoder", ("output", "latent"), (outputs, latents), f"{which}, columns latents"),
         ("rollout", ("output", "token"), (outputs, tokens), f"{which}, {reaching}"),
     ]
     return [
-        Panel(f"{name}{one}", *names, getattr(found, one), f"{one}: {note}.", tokens=False, sides=sides)
+        Panel(f"{name}{one}", *names, getattr(attention, one), f"{one}: {note}.", tokens=False, sides=sides)
         for one, sides, names, note in maps
     ]
 
 
-def _row(found: LatentAttention, latent: int, tokens: Sequence[str], outputs: Sequence[str], n: int) -> list[str]:
+def _row(attention: LatentAttention, latent: int, tokens: Sequence[str], outputs: Sequence[str], n: int) -> list[str]:
     """The tokens that a latent attends to most, their entropy, the outputs that attend to it most, and its share."""
-    weights, use = found.encoder[latent], found.decoder[:, latent]
+    weights, use = attention.encoder[latent], attention.decoder[:, latent]
     listed = [
         " ".join(f"{label(names[i])} {part[i]:.2f}" for i in np.argsort(-part, kind="stable")[:n])
         for part, names in ((weights, tokens), (use, outputs))

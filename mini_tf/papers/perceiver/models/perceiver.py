@@ -107,16 +107,16 @@ class Settings(ModelSettings):
     @property
     def decoder_stack(self) -> StackSettings:
         """One layer of cross-attention from output queries to latents; positions: those of the queries, if any."""
-        given = {
+        settings = {
             name: value for name in DecoderSettings.model_fields if (value := getattr(self.decoder, name)) is not None
         }
         if self.d_latent not in (None, self.d_model):
-            given.setdefault("d_ff", None)
-        stack = self._without_positions({"n_layers": 1} | given)
+            settings.setdefault("d_ff", None)
+        stack = self._without_positions({"n_layers": 1} | settings)
         return stack.model_copy(update={"positions": self.query_positions}) if self.query == "position" else stack
 
-    def _without_positions(self, given: dict[str, Any]) -> StackSettings:
-        return self.model_copy(update=given | {"positions": default_kind("positions", "none")()})
+    def _without_positions(self, settings: dict[str, Any]) -> StackSettings:
+        return self.model_copy(update=settings | {"positions": default_kind("positions", "none")()})
 
     def stacks(self) -> Mapping[str, StackSettings]:
         return {"decoder": self.decoder_stack, "processor": self.processor_stack, "encoder": self.encoder_stack}
@@ -130,8 +130,10 @@ class Settings(ModelSettings):
             ("query_positions", self.query_positions, ""),
         ):
             if encoding.APPLIES_TO - {"embed"} or not (others or encoding.APPLIES_TO):
-                what = f"{encoding.kind} gives no vectors of positions, and a perceiver has no self-attention of tokens"
-                yield key, f"{what}; use learned, fourier, sinusoidal{others}"
+                message = (
+                    f"{encoding.kind} gives no vectors of positions, and a perceiver has no self-attention of tokens"
+                )
+                yield key, f"{message}; use learned, fourier, sinusoidal{others}"
         for mixer in dict.fromkeys(mixer for mixer in self.attention if "unordered" not in mixer.supports):
             yield "attention", f"latents have no order, on which {mixer.kind} attention depends; use softmax"
         for rule in (Rule(*rule) for rule in StackSettings.rules(self.processor_stack)):
@@ -178,8 +180,8 @@ class Settings(ModelSettings):
 
     def position_limits(self, context: int) -> Sequence[PositionLimit]:
         length = self.query_positions.max_positions(context) if self.query == "position" else None
-        own = [] if length is None else [PositionLimit("query_positions", self.query_positions.kind, length)]
-        return [*super().position_limits(context), *own]
+        of_queries = [] if length is None else [PositionLimit("query_positions", self.query_positions.kind, length)]
+        return [*super().position_limits(context), *of_queries]
 
     def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> "Perceiver":
         return Perceiver(self, vocabulary_size, context)

@@ -105,8 +105,8 @@ class Settings(Family):
             names |= {
                 f"{path}.{ours}": Layout(*(f"{theirs}.{name}" for name in parts)) for ours, parts in layer.items()
             }
-        own = {**_layer("own"), "own.part.qkv": (QUERY, KEY, VALUE)}
-        return names | within("processor", own, ".encoder.self_attends")
+        self_attention = {**_layer("own"), "own.part.qkv": (QUERY, KEY, VALUE)}
+        return names | within("processor", self_attention, ".encoder.self_attends")
 
 
 def _layer(mixer: str) -> dict[str, tuple[str, ...]]:
