@@ -18,6 +18,7 @@ READ_BY = {
     "pairs": "seq2seq",
     "classes": "classify",
     "label_sets": "multi_label",
+    "text_pairs": "contrastive",
     "numbers": "regress",
     "tags": "tag",
     "chats": "instruct",

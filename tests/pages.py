@@ -76,6 +76,7 @@ MADE_BY = {
     "predict opinions": (
         "printf 'a warm story and a fine cast\\nthe soup was cold and the room was dark\\n' | minitf predict opinions"
     ),
+    "embed similar": 'minitf embed similar "i do not laugh" "jo rizitu ne" "the boys laugh" --neighbors 2',
     "evaluate answers": "minitf evaluate answers",
     "logprobs": 'minitf generate first "The file is" --greedy --max-new-tokens 4 --logprobs 2',
     "samples": "printf 'The file\\nThe list\\n' | minitf generate first --num-samples 2 --max-new-tokens 8 --stop .",

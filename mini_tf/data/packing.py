@@ -241,7 +241,7 @@ class ExampleRows(Packing):
     def _before(self) -> tuple[int, ...]:
         """The ids before the text of a row."""
         start = self.store.vocabulary.target_start
-        return start if self.sources is not None else _before(self.store, start[:1])
+        return start if self.sources is not None else id_before(self.store, start[:1])
 
     @cached_property
     def row_tokens(self) -> float:
@@ -275,15 +275,15 @@ class ExampleRows(Packing):
         )
 
 
-def _before(store: Store, default: tuple[int, ...]) -> tuple[int, ...]:
-    """The id before an example or a source."""
+def id_before(store: Store, default: tuple[int, ...]) -> tuple[int, ...]:
+    """The id before an example or a source; default: without a template."""
     template = store.vocabulary.template
     return default if template is None else template.before[-1:]
 
 
 def source_start(store: Store) -> tuple[int, ...]:
     """The id before a source, if there is one."""
-    return _before(store, ())
+    return id_before(store, ())
 
 
 def _opened(rows: Rows, before: tuple[int, ...]) -> Rows:

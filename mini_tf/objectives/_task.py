@@ -75,14 +75,21 @@ class PooledSettings(TaskSettings):
     def features(self) -> WideSettings | None:
         return self.wide
 
+    @property
+    def pooling(self) -> Pool:
+        return self.pool
+
     def rules_with(self, model: ModelSettings, train: Train) -> Rules:
         yield from super().rules_with(model, train)
-        if self.pool == "first" and model.causal:
-            yield "objective.pool", f"the first token of a {model.kind} attends only to itself; use mean or last"
-        if model.per_token_setting and self.pool not in TOKEN_POOLS:
-            yield Rule(
-                "objective.pool", f"{model.kind} with these settings has one output per row; use first", ("model",)
-            )
+        yield from pool_rules(self.pool, model)
+
+
+def pool_rules(pool: Pool, model: ModelSettings) -> Rules:
+    """Broken rules between the pooling of an objective and a model."""
+    if pool == "first" and model.causal:
+        yield "objective.pool", f"the first token of a {model.kind} attends only to itself; use mean or last"
+    if model.per_token_setting and pool not in TOKEN_POOLS:
+        yield Rule("objective.pool", f"{model.kind} with these settings has one output per row; use first", ("model",))
 
 
 class TaskObjective(Objective):

@@ -28,6 +28,7 @@ ENTITY_METRICS = dict.fromkeys(("entity_f1", "entity_f1.", "entity_precision", "
 CLASS_METRICS = {"accuracy": (), **dict.fromkeys(("f1_macro", "f1_micro", "f1.", "matthews"), _F1)}
 LABEL_SET_METRICS = {"subset_accuracy": (), **dict.fromkeys(("f1_macro", "f1_micro", "f1."), _F1)}
 REGRESSION_METRICS = {"pearson": _F1, "spearman": _F1, "rmse": ()}
+SIMILARITY_METRICS = {"spearman": _F1, "retrieval_accuracy": ()}
 TAG_METRICS = {"accuracy": (), "f1_macro": _F1} | ENTITY_METRICS
 COMMON_METRICS = ("loss", "perplexity", "bits_per_byte", "accuracy")
 """Metrics that several objectives share."""

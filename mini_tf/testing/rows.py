@@ -23,7 +23,8 @@ _CLASSES = Labels(("O", "B-x", "I-x"), (50, 30, 20))
 def labels_for(dataset: str) -> Labels | None:
     """Labels of the rows of this dataset; None if it has none."""
     named = dict.fromkeys(("classes", "tags", "label_sets"), _CLASSES)
-    return {**named, "numbers": Labels(mean=3.0, scale=0.5), "chats": Labels()}.get(dataset)
+    numbers = Labels(mean=3.0, scale=0.5)
+    return {**named, "numbers": numbers, "chats": Labels(), "text_pairs": Labels()}.get(dataset)
 
 
 def vocabulary_for(n_sentinels: int) -> Vocabulary:
@@ -57,6 +58,8 @@ def rows_for(dataset: str, lookahead: int, words: bool, length: int = 8, sentenc
         return Rows(target, keys, _segments(target.shape[1]), None, Rows(source, keys, _segments(source.shape[1])))
     if labels_for(dataset) is None:
         raise ValueError(f"no rows are known of the dataset {dataset!r}")
+    if dataset == "text_pairs":
+        return _groups(draw, keys)
     ids = _closed(_plain(draw, length - 2), opened=True)
     segments = _segments(ids.shape[1])
     labels, row_labels = _labels(dataset, ids, draw)
@@ -77,6 +80,17 @@ def _closed(ids: np.ndarray, opened: bool) -> np.ndarray:
     whole = np.concatenate([closing, ids, closing] if opened else [ids, closing], axis=1)
     whole[N_ROWS // 2 :, -3], whole[N_ROWS // 2 :, -2:] = SEPARATOR, PAD
     return whole
+
+
+def _groups(draw: np.random.Generator, keys: np.ndarray) -> Rows:
+    """Rows of a pair and a triplet, whose texts have two plain tokens each; the last ones have two pairs."""
+    text = np.insert(_plain(draw, 10).reshape(N_ROWS, 5, 2), [0, 2], SEPARATOR, axis=2)  # between separators
+    ids, segments = text.reshape(N_ROWS, 20), np.repeat(np.arange(1, 6), 4)[None].repeat(N_ROWS, 0)
+    labels = np.full(ids.shape, np.nan, np.float32)
+    labels[:, ::4] = [0, 1, 0, 1, 2]
+    for part, padding in ((ids, PAD), (segments, 0), (labels, np.nan)):
+        part[N_ROWS // 2 :, -4:] = padding
+    return Rows(ids, keys, segments, labels=labels)
 
 
 def _segments(length: int, n_pads: int = 2) -> np.ndarray:

@@ -5,7 +5,6 @@ from typing import NamedTuple, Protocol
 from mini_tf.data.prompts import PromptTokenizer
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.prompt_ids import Affixes, affixes
-from mini_tf.objectives._task import PooledSettings
 from mini_tf.recipe.kind_settings.pipelines import Framing
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.system.errors import RunFault
@@ -39,7 +38,7 @@ def text_affixes(model: Framed) -> Affixes:
         model.source_tokenizer if recipe.model.SOURCE else model.tokenizer, framing, not recipe.data.split.tail
     )
     # What follows the pooled token changes nothing in a decoder.
-    ends_there = isinstance(objective, PooledSettings) and objective.pool == "text_end" and recipe.model.causal
+    ends_there = objective.pooling == "text_end" and recipe.model.causal
     return Affixes(around.before, []) if ends_there else around
 
 

@@ -1,6 +1,6 @@
 """Embeddings of texts: one vector each, from the last hidden states.
 
-The hidden states are pooled as the run's task head does, otherwise their mean over the tokens of the text, with the
+The hidden states are pooled as the run's objective does, by default to their mean over the tokens of the text, with the
 special tokens around it: Reimers and Gurevych 2019, arXiv:1908.10084, section 3. Time: one forward pass.
 """
 
@@ -14,9 +14,8 @@ from torch import Tensor
 
 from mini_tf.data.tokenization.input_warnings import InputWarnings, first_tokens
 from mini_tf.generation.decoding import check_finite, pad
-from mini_tf.nn.layers.head import TOKEN_POOLS, Pool, TaskHead, pooled, token_index
+from mini_tf.nn.layers.head import TOKEN_POOLS, TaskHead, pooled, token_index
 from mini_tf.nn.tokens import Tokens
-from mini_tf.objectives._task import PooledSettings
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.framing import prompt_tokenizer, text_affixes
 from mini_tf.trained.opening import Trained
@@ -36,8 +35,7 @@ class Embedder:
             message = f"{trained.folder.name} is of the kind {trained.recipe.model.kind}; embeddings need one stack"
             raise UsageFault(message, hint="use an encoder or a decoder")
         self.trained, self._tokenizer = trained, prompt_tokenizer(trained)
-        self._around, objective = text_affixes(trained), trained.recipe.objective
-        self._pool: Pool = objective.pool if isinstance(objective, PooledSettings) else "mean"
+        self._around, self._pool = text_affixes(trained), trained.recipe.objective.pooling
         if self._pool == "text_end" and not self._around.behind:
             self._pool = "last"  # of what is read, which then ends with the text
         self.unread = InputWarnings(self._tokenizer, trained.model.context, "text", "last")

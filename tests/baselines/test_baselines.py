@@ -48,7 +48,7 @@ OWN = (
     "ridge",
     "shape_tagger",
 )
-OWN += ("tfidf_characters", "tfidf_logistic", "tfidf_one_vs_rest", "unigram")
+OWN += ("tfidf_characters", "tfidf_cosine", "tfidf_logistic", "tfidf_one_vs_rest", "unigram")
 
 
 @pytest.mark.parametrize(("kind", "word"), NAMED)

@@ -40,6 +40,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "pairs": [{"source": text, "target": [text.upper(), text], "alignment": "0-0"} for text in TEXTS],
     "classes": [{"text": text, "text_pair": text[:9], "label": "ab"[n % 2]} for n, text in enumerate(TEXTS)],
     "label_sets": [{"text": text, "labels": [["a"], ["b", "a"], [], ["c d"]][n % 4]} for n, text in enumerate(TEXTS)],
+    "text_pairs": [{"text": text, "positive": text[::-1]} for text in TEXTS],
     "numbers": [{"text": text, "label": n / 3} for n, text in enumerate(TEXTS)],
     "tags": [{"text": text, "label": ["O" if len(word) < 4 else "B-x" for word in text.split()]} for text in TEXTS],
     "chats": [{"prompt": text, "response": [text[::-1], text]} for text in TEXTS],

@@ -218,6 +218,7 @@ COMMANDS = {
     "embed": command(
         "embed masked 'The king' 'The old king' 'a house' --neighbors 1",
         "embed classify -i tiny.txt -o vectors.npy",
+        "embed similar 'The king' 'The old king' --json",
         "embed text 'The king' --neighbors 2 --among tiny.txt --json",
         "embed pairs a",
     ),

@@ -334,6 +334,17 @@ RUNS = {
         """,
         ("finetune regress.yaml",),
     ),
+    "similar": Run(
+        """
+        data: {train: similar.csv, val: scored.csv}
+        tokenizer: {kind: bpe, vocab_size: 280}
+        model: {kind: encoder, d_model: 16, n_layers: 1, n_heads: 2, dropout_rate: 0.1}
+        objective: {kind: contrastive, pool: first, group: 6}
+        optimizer: {lr: 1e-2}
+        train: {batch_size: 2, micro_batch_size: 1, context: 160}
+        """,
+        ("finetune similar.yaml",),
+    ),
     "labels": Run(
         """
         data: {train: opinions.jsonl, fields: {text: text, labels: label}, split: 40%}
@@ -423,6 +434,11 @@ def write_files(folder: Path) -> None:
     roles = ("system", "user", "assistant", "user", "assistant", "user")
     chats = [{"talk": [{"role": role, "content": some(1, 3)} for role in roles[n % 2 : 3 + n % 4]]} for n in range(60)]
     (folder / "ratings.csv").write_text("".join(f'"{one}","{other}",{stars}\n' for one, other, stars in ratings))
+    similar = [f"{some()},{some()},{some()}\n" for _ in range(40)]
+    (folder / "similar.csv").write_text("".join(["text,positive,negative\n", *similar]))
+    scored = [f"{one},{other},{stars}\n" for one, other, stars in ratings[:20]]
+    pairs = [f"{some()},{some()},\n" for _ in range(10)]
+    (folder / "scored.csv").write_text("".join(["text,positive,score\n", *scored, *pairs]))
     minimal = [
         {"sentence_good": f"the {word} was old", "sentence_bad": f"the {word} were old", "UID": word}
         for word in ("king", "house")

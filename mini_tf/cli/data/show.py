@@ -59,7 +59,7 @@ def show(
 
 def _describe_attention(recipe: "Recipe", split: str) -> str:
     """The attention mask in words: direction, borders and limits of the attention mixers."""
-    border = "its row" if recipe.data.pack != "docs" else "its document within the row"
+    border = recipe.objective.dataset().BORDER if recipe.data.pack != "docs" else "its document within the row"
     before = ", and earlier rows of the stream" if recipe.train.stream and split == "train" else ""
     direction = recipe.objective.direction(recipe.model)
     assert direction is not None, "the recipe was checked"

@@ -74,8 +74,7 @@ class Reader:
         """All examples of a table in order; yields a DataFault for an invalid row."""
         for row in try_rows(file, self.columns):
             try:
-                [row] = raise_first_fault([row])
-                yield self.example(row)
+                yield self.example(*raise_first_fault([row]))
             except DataFault as fault:
                 yield fault
 
@@ -120,8 +119,8 @@ class Reader:
     @property
     def names(self) -> dict[str, str]:
         """The column name of each role."""
-        names = zip(self.roles, [*self.columns.names, *self.columns.optional], strict=True)
-        return {role: name or role for role, name in names}
+        columns = [*self.columns.names, *self.columns.optional]
+        return {role: name or role for role, name in zip(self.roles, columns, strict=True)}
 
 
 class Dataset(kind_settings.DatasetSettings):
@@ -141,6 +140,8 @@ class Dataset(kind_settings.DatasetSettings):
     """The part that an example longer than the context loses; None: it is split into several rows instead."""
     ROW: ClassVar[str] = "one example per row"
     """Description of a row in `data show`; {pack} is the recipe's data.pack."""
+    BORDER: ClassVar[str] = "its row"
+    """What a token attends within, unless `data.pack` is docs."""
     KEEPS_EXAMPLES: ClassVar[bool] = True
     """The original examples are stored beside their ids."""
     STRATIFIED: ClassVar[bool] = False
@@ -178,9 +179,9 @@ class Dataset(kind_settings.DatasetSettings):
 
         Roles that are not `named` have the column of their name, a common one, or without a header the recipe's number.
         """
-        names = tuple(named.get(role, role) for role in needed)
         likely = {role: self.COMMON_NAMES.get(role, ()) for role in needed if role not in named}
         numbers = {role: str(number) for role, number in data.field_numbers.items() if role not in named}
+        names = tuple(named.get(role, role) for role in needed)
         return Columns(names, data.header, data.errors, tuple(others), likely, numbers)
 
     def named(self, data: Data, corpus: object) -> dict[str, str]:
@@ -202,8 +203,7 @@ class Dataset(kind_settings.DatasetSettings):
         self, group: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None
     ) -> Iterator[Any]:
         """The examples of a group of files, and a DataFault for an invalid row; raises it if the rest is unreadable."""
-        [file] = group
-        return self.reader(data, corpus, labels=labels).try_read(file)
+        return self.reader(data, corpus, labels=labels).try_read(*group)
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Any:
         """The example of a row. row: cells by role, without missing columns. names: column names by role, for messages.

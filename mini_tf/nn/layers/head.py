@@ -158,6 +158,13 @@ class TaskHead(OutputLayer):
         return outputs
 
 
+class NoHead(nn.Module):
+    """In place of a head: the outputs are the hidden states."""
+
+    def forward(self, hidden: Float[Tensor, "*at D"], candidates: None = None) -> Float[Tensor, "*at D"]:
+        return hidden
+
+
 def token_index(pool: Pool, inputs: Tokens) -> Int[Tensor, " B"]:
     """Flat index into (B, L) of the token of each row that `pool`, one of TOKEN_POOLS, takes: the first one, the last
     one, or the one before the last.

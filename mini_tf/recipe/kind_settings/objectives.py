@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mini_tf.data.datasets import Dataset
     from mini_tf.data.examples import Labels
     from mini_tf.data.tokenization.vocabulary import Vocabulary
+    from mini_tf.nn.layers.head import Pool
     from mini_tf.objectives import Objective
     from mini_tf.recipe.sections import Train
 
@@ -122,6 +123,11 @@ class ObjectiveSettings(Kind):
     def teacher_run(self) -> str | None:
         """Run or Hugging Face folder of a trained model that training needs besides its own; None: none."""
         return None
+
+    @property
+    def pooling(self) -> "Pool":
+        """How a vector of a text is made of its hidden states."""
+        return "mean"
 
     @property
     def additions(self) -> frozenset[Addition]:

@@ -43,7 +43,7 @@ TAGS = (TEXTS, "data.fields={text: text, label: senses}")
 CHATS = (*PAIRS, "data.fields={prompt: source, response: target}")
 DATA = {
     "classify-nano": (*CLASSES, "train.seeds=1", "train.ensemble=null"), "sst2-nano": CLASSES, "tag-nano": TAGS,
-    "wnut17-nano": TAGS,
+    "wnut17-nano": TAGS, "contrastive-nano": PAIRS,
     "instruct-nano": CHATS, "multi30k-en-de": (*PAIRS, "data.val=null"), "scitldr-nano": PAIRS, "summarize-nano": PAIRS,
     "transformer-base": (*PAIRS, "schedule.warmup=10"), "transformer-nano": PAIRS,
 }  # fmt: skip
@@ -56,6 +56,7 @@ COMMANDS = {
     "perceiver-nano": MASKED,
     "bart-nano": MASKED, "t5-nano": MASKED, "classify-nano": LABELLED, "sst2-nano": LABELLED, "tag-nano": LABELLED,
     "wnut17-nano": LABELLED, "electra-nano": ("inspect replaced", TEXT),
+    "contrastive-nano": ("embed", TEXT),
 }  # fmt: skip
 """What a model is used for, where it does not continue or translate a text."""
 PICTURES = {"sru-nano": "inspect gates", "perceiver-nano": "inspect latents"}
