@@ -76,9 +76,9 @@ def _draw_section(
             _mark(axes, panel.marks, layout.cell)
             is_lowest = row + 1 == len(section.maps) or number >= len(section.maps[row + 1])
             axes.set_yticks(*(_ticks(panel, panel.rows, layout) if number == 0 else ([], [])))
-            columns = _ticks(panel, panel.columns, layout) if is_lowest else ([], [])
-            is_narrow = max(map(text_width, columns[1]), default=0.0) < LINE_HEIGHT
-            axes.set_xticks(*columns, rotation=0 if layout.indexed or is_narrow else 90)
+            ticks, names = _ticks(panel, panel.columns, layout) if is_lowest else ([], [])
+            is_narrow = max(map(text_width, names), default=0.0) < LINE_HEIGHT
+            axes.set_xticks(ticks, names, rotation=0 if layout.indexed or is_narrow else 90)
             axes.tick_params(length=2 * layout.indexed, labelsize=layout.size)
             axes.set_title(truncate_to(panel.title, max(width, section.title_width)), loc="left", pad=3)
     across, down = figure.get_size_inches()

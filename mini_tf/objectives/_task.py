@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch, Rows, document_batches
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.nn.layers.head import NORMED, TOKEN_POOLS, Dense, Pool, TaskHead, is_token, pooled, token_index
+from mini_tf.nn.layers.head import NORMED, TOKEN_POOLS, Dense, DenseLayer, Pool, TaskHead, is_token, pooled, token_index
 from mini_tf.nn.layers.ngram_features import LinearFeatures, WideSettings, fit_network_scale
 from mini_tf.nn.layers.word_characters import WideTextSettings
 from mini_tf.nn.model import Model
@@ -133,9 +133,9 @@ class TaskObjective(Objective):
     def head_with(self, model: Model, wide: LinearFeatures | None = None, pools_by_attention: bool = False) -> TaskHead:
         """The head for a model; the arguments are those of `TaskHead`."""
         norm = model.settings.make_norm() if self.dense in NORMED else None
+        dense = None if self.dense is None else DenseLayer(model.d_model, self.dense, norm)
         return TaskHead(
-            *(model.d_model, self.n_outputs, self.dropout_rate, wide, pools_by_attention),
-            *(self.dense, self.head_bias, norm),
+            model.d_model, self.n_outputs, self.dropout_rate, wide, pools_by_attention, dense, self.head_bias
         )
 
     def make_batch(self, rows: Rows, labels: Tensor, part: str, at: Tensor | None = None) -> Batch:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import seeded
 
-from mini_tf.nn.layers.head import TaskHead, pooled, token_index
+from mini_tf.nn.layers.head import DenseLayer, TaskHead, pooled, token_index
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 
@@ -73,7 +73,7 @@ def test_an_answer_is_a_linear_map_with_dropout_before_it_in_training_alone() ->
 @pytest.mark.parametrize(("dense", "activation"), [("tanh", np.tanh), ("relu", lambda x: x.clip(0)), ("gelu", gelu)])
 def test_a_dense_layer_stands_between_two_dropouts(dense: Any, activation: Callable[[Any], Any]) -> None:
     torch.manual_seed(0)
-    head, hidden = TaskHead(8, 3, 0.5, dense=dense, bias=False).double(), seeded(5, 8)
+    head, hidden = TaskHead(8, 3, 0.5, dense=DenseLayer(8, dense), bias=False).double(), seeded(5, 8)
     assert head.dense is not None
     assert head.linear.bias is None
     assert not head.dense.bias.any()

@@ -136,9 +136,13 @@ class Settings(Family):
         }
 
     def names(self, model: Any, head: Head) -> Names:
-        ours = "head.transform" if head.masked else "head"
-        own = {f"{ours}.{part}": Layout(f"head.{part}") for part in ("dense", "norm")}
-        return {**super().names(model, head), **own, "head.linear": Layout("decoder" if head.masked else "classifier")}
+        ours = ("head.transform.dense", "head.transform.norm") if head.masked else ("head.dense", "head.dense.norm")
+        dense = dict(zip(ours, (Layout("head.dense"), Layout("head.norm")), strict=True))
+        return {
+            **super().names(model, head),
+            **dense,
+            "head.linear": Layout("decoder" if head.masked else "classifier"),
+        }
 
     def lacking(self, config: Config) -> set[str]:
         return set() if config.flag("classifier_bias", False) else {"head.dense.bias"}

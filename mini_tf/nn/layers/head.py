@@ -107,12 +107,25 @@ NORMED = frozenset({"gelu_norm"})
 """Of them, those with a norm."""
 
 
+class DenseLayer(nn.Linear):
+    """linear -> activation, and a norm behind it if there is one, before the output layer of a task."""
+
+    def __init__(self, d_model: int, activation: Dense, norm: nn.Module | None = None) -> None:
+        super().__init__(d_model, d_model)
+        self.weight.data.normal_(0.0, d_model**-0.5)
+        self.bias.data.zero_()
+        self.activation, self.norm = _DENSE[activation], norm
+
+    def forward(self, hidden: Float[Tensor, "*at D"]) -> Float[Tensor, "*at D"]:
+        y = self.activation(super().forward(hidden))
+        return y if self.norm is None else self.norm(y)
+
+
 class TaskHead(OutputLayer):
     """dropout -> linear, replacing the output layer (Devlin et al. 2018, arXiv:1810.04805, section 4.1).
 
-    wide: its outputs are added by the task. query (D,): of attention pooling. dense: activation of a dense
-    layer of the width of the model before it, as in BERT's released code; norm: what is behind that. network_scale:
-    what multiplies its outputs beside `wide` in evaluation, if it is fitted.
+    wide: its outputs are added by the task. query (D,): of attention pooling. dense: a layer before it, as in BERT's
+    released code. network_scale: what multiplies its outputs beside `wide` in evaluation, if it is fitted.
     """
 
     network_scale: Tensor | None
@@ -124,21 +137,15 @@ class TaskHead(OutputLayer):
         dropout_rate: float,
         wide: LinearFeatures | None = None,
         pools_by_attention: bool = False,
-        dense: Dense | None = None,
+        dense: DenseLayer | None = None,
         bias: bool = True,
-        norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.dropout = Dropout(dropout_rate)
         self.wide = wide
         self.register_buffer("network_scale", None)
         self.query = nn.Parameter(torch.zeros(d_model)) if pools_by_attention else None
-        self.activation = dense
-        self.dense = None if dense is None else nn.Linear(d_model, d_model)
-        if self.dense is not None:
-            self.dense.weight.data.normal_(0.0, d_model**-0.5)
-            self.dense.bias.data.zero_()
-        self.norm = norm
+        self.dense = dense
         self.linear = nn.Linear(d_model, n_outputs, bias=bias)
         self.linear.weight.data.normal_(0.0, d_model**-0.5)
         if bias:
@@ -150,10 +157,8 @@ class TaskHead(OutputLayer):
         """All outputs; `candidates` must be None, as there is no vocabulary."""
         if candidates is not None:
             raise ValueError("a task head has no vocabulary")
-        if self.dense is not None and self.activation is not None:
-            hidden = _DENSE[self.activation](self.dense(self.dropout(hidden)))
-        if self.norm is not None:
-            hidden = self.norm(hidden)
+        if self.dense is not None:
+            hidden = self.dense(self.dropout(hidden))
         outputs: Tensor = self.linear(self.dropout(hidden))
         return outputs
 
