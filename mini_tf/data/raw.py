@@ -15,7 +15,8 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.formats.data_files import DataFile, MissingFile
 from mini_tf.data.formats.tables import chosen_columns, column_names, is_json, read_columns
 from mini_tf.data.formats.text_lines import count_bad_bytes
-from mini_tf.data.split import DataSplit, Examples, Part, limit_training, split_sources
+from mini_tf.data.source_splits import split_sources
+from mini_tf.data.split import DataSplit, Examples, Part, limit_training
 from mini_tf.data.store import Tokenizers
 from mini_tf.data.streamed_text import Shards, StreamSample
 from mini_tf.data.tokenization.extension import extend
@@ -225,11 +226,11 @@ class RawData:
                 for split, files in self.files.items()
             }
             labels, folds = [source.label for source in sources_of(self.data.train)], self.data.split.folds is not None
-            split_of = partial(self.dataset.split, split=self.data.split)
-            data_split = split_sources(split_of, examples["train"], examples.get("val"), labels, folds)
+            split_of, hasher = partial(self.dataset.split, split=self.data.split), self.dataset.hasher(content=False)
+            data_split = split_sources(split_of, hasher, examples["train"], examples.get("val"), labels, folds)
             with alone():
                 if (limit := self.data.max_train_samples) is not None:
-                    data_split = limit_training(data_split, self.dataset.hasher(content=False), limit)
+                    data_split = limit_training(data_split, hasher, limit)
                 notes = dict.fromkeys(note for files in self.files.values() for note in files.notes)
         return replace(data_split, notes=(*data_split.notes, *notes))
 

@@ -84,11 +84,17 @@ MIN_EXAMPLES = 10
 
 @dataclass(frozen=True)
 class DataSplit:
-    """parts: of all examples, each with its split. characters: of both splits. notes: to be printed."""
+    """parts: of all examples, each with its split. characters: of both splits. notes: to be printed.
+
+    hashes: the distinct ones of all examples; held_out: finds those of which a part is in the validation split; both
+    are None of a split that no other source is compared with.
+    """
 
     parts: Sequence[Part[tuple[SplitName, Any]]]
     characters: int
     notes: tuple[str, ...] = ()
+    hashes: np.ndarray | None = None
+    held_out: Callable[[], np.ndarray] | None = None
 
     @classmethod
     def in_one_part(
@@ -156,7 +162,8 @@ def hold_out(examples: Examples, hasher: ExampleHasher, share: float) -> DataSpl
     if len(distinct) < MIN_EXAMPLES:
         last = int(hashes[-1])
         notes = (f"fewer than {MIN_EXAMPLES} different {hasher.unit}: the last one is the validation data",)
-        return DataSplit(_with_split(examples, hasher, lambda hashed: hashed == last), characters, notes)
+        parts = _with_split(examples, hasher, lambda hashed: hashed == last)
+        return DataSplit(parts, characters, notes, distinct, lambda: hashes[-1:])
     return hold_out_by_hash(examples, hasher, share, distinct, characters)
 
 
@@ -165,7 +172,9 @@ def hold_out_by_hash(
 ) -> DataSplit:
     """distinct: the sorted distinct hashes. At least the smallest one is held out and at least the largest is not."""
     threshold = min(max(int(share * 2**64), int(distinct[0]) + 1), int(distinct[-1]))
-    return DataSplit(_with_split(examples, hasher, lambda hashed: hashed < threshold), characters)
+    parts = _with_split(examples, hasher, lambda hashed: hashed < threshold)
+    n_held_out = int(np.searchsorted(distinct, np.uint64(threshold)))
+    return DataSplit(parts, characters, (), distinct, lambda: distinct[:n_held_out])
 
 
 def hold_out_fold(examples: Examples, hasher: ExampleHasher, folds: int, fold: int) -> DataSplit:
@@ -224,34 +233,6 @@ def split_as_given(train: Examples, val: Examples, hasher: ExampleHasher) -> Dat
 def as_split(examples: Examples, split: SplitName) -> list[Part[tuple[SplitName, Any]]]:
     """The parts of examples that are all in one split."""
     return examples.map(lambda part: ((split, example) for example in part))
-
-
-def split_sources(
-    split_of: Callable[[Examples, Examples | None], DataSplit],
-    train: Sequence[Examples],
-    val: Sequence[Examples] | None,
-    names: Sequence[str],
-    in_folds: bool = False,
-) -> DataSplit:
-    """The split of the sources of a mixture, with the number of each; without `val` each is split by itself.
-
-    split_of: of the examples of one source. names: of the sources, if there are several. in_folds: all are split as
-    one, since the folds of each would separate a document that stands in two sources from itself.
-    """
-    if val is not None or in_folds:
-        return split_of(_numbered(train), None if val is None else _numbered(val))
-    splits = [split_of(of_source, None) for of_source in train]
-    if len(splits) == 1:
-        return splits[0]
-    parts = [replace(part, source=n) for n, of_source in enumerate(splits) for part in of_source.parts]
-    notes = (f"{name}: {note}" for name, of_source in zip(names, splits, strict=True) for note in of_source.notes)
-    return DataSplit(parts, sum(of_source.characters for of_source in splits), tuple(notes))
-
-
-def _numbered(sources: Sequence[Examples]) -> Examples:
-    """The examples of all sources, with the number of each."""
-    parts = [replace(part, source=n) for n, examples in enumerate(sources) for part in examples.parts]
-    return replace(sources[0], parts=parts)
 
 
 def limit_training(data: DataSplit, hasher: ExampleHasher, n: int) -> DataSplit:

@@ -188,6 +188,32 @@ def test_no_fold_separates_a_document_of_two_sources_from_itself(folder: Path, t
     assert "documents in both splits: 0" in done.stdout
 
 
+@pytest.mark.parametrize(("n_first", "n_second"), [(6, 30), (1, 30), (6, 6)])
+def test_no_source_is_trained_on_what_another_holds_out(n_first: int, n_second: int, tmp_path: Path) -> None:
+    """The second source has the last documents of the first, and others: of few the last is held out, of many some."""
+    first, others = text("a", n_first).split("\n\n"), text("b", n_second).split("\n\n")
+    second = [*others[:-1], *first, others[-1]]
+    for name, documents in {"first": first, "second": second}.items():
+        (tmp_path / f"{name}.txt").write_text("\n\n".join(documents))
+    train = f"data.train=[{{path: {tmp_path}/first.txt}}, {tmp_path}/second.txt]"
+    recipe = read(str(DATA / "tiny.yaml"), [train, "data.val=null", *SIZES]).recipe
+    data = open_data(recipe.data, recipe.tokenizer, recipe.objective)
+    of_val, of_train = (
+        [data.tokenizer.decode(store.document(n)) for n in range(store.n_documents)] for store in (data.val, data.train)
+    )
+    assert of_val
+    assert [text for text in of_val if any(text in other for other in of_train)] == []
+
+
+def test_a_source_that_others_hold_out_is_refused(tmp_path: Path) -> None:
+    document, *others = text("a", 7).split("\n\n")
+    (tmp_path / "few.txt").write_text("\n\n".join([*others, document]))
+    (tmp_path / "same.txt").write_text("\n\n".join([document, document + " end"]))
+    train = f"data.train=[{{path: {tmp_path}/few.txt}}, {tmp_path}/same.txt]"
+    done = minitf("pretrain", DATA / "tiny.yaml", train, "data.val=null", *SIZES, "-d", tmp_path / "run")
+    refused(done, "data.train: same: 1 of 1 different training documents are also in the validation data of other")
+
+
 def test_stats_say_how_often_each_source_is_read(folder: Path) -> None:
     done = minitf("data", "stats", DATA / "tiny.yaml", *overrides(folder), "--json")
     sources = json.loads(done.stdout)["result"]["sources"]
