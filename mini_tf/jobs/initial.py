@@ -120,8 +120,11 @@ def _is_missing(path: str) -> bool:
 
 
 def _missing(key: str, path: str) -> RunFault:
-    hint = "-d FOLDER continues a run that was initialized from it" if key == "model.init_from" else None
-    return RunFault(f"{key}: the run {path} no longer exists", hint=hint, where=[path])
+    if key == "model.init_from":  # which was there when the recipe was read, or named by a run
+        hint = "-d FOLDER continues a run that was initialized from it"
+        return RunFault(f"{key}: the run {path} no longer exists", hint=hint, where=[path])
+    hint = f"{finding.closest_run(Path(path).name)}; hf:ORGANIZATION/NAME is a model of the hub"
+    return RunFault(f"{key}: no such run: {path}", hint=hint, where=[path])
 
 
 def refuse_changed(recipe: Recipe, hashes: Mapping[str, str]) -> None:

@@ -30,11 +30,15 @@ def find(run: str | Path) -> Path:
     if folders:
         manifest.read(folders[0])
         return folders[0].absolute()
-    names = [folder.name for folder in list_runs(OUTPUTS)]
-    hint = suggest(str(run), names, "`minitf runs list` lists all runs")
+    hint = closest_run(run)
     if any(map(str.isspace, str(run))) or os.path.isfile(run):
         hint = "the run comes first: `last` is the newest, `minitf runs list` lists all"
     raise RunFault(f"no such run: {str(run)[:200]}", hint=hint, where=[str(run)[:200]])
+
+
+def closest_run(run: str | Path) -> str:
+    """A hint with the closest name of a run."""
+    return suggest(str(run), [folder.name for folder in list_runs(OUTPUTS)], "`minitf runs list` lists all runs")
 
 
 def is_run(folder: Path) -> bool:

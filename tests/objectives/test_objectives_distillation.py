@@ -146,7 +146,16 @@ def test_a_run_that_is_cut_off_continues_to_the_same_bytes_or_not_at_all(
     (teacher / "run.json").write_text(json.dumps(record | {"model": {**record["model"], "sha256": "0" * 64}}))
     refused(minitf("pretrain", *recipe), "was started with other contents of teacher", exit_code=5)
     shutil.rmtree(teacher)
-    refused(minitf("pretrain", *recipe), "objective.teacher", "no longer exists", exit_code=5)
+    refused(minitf("pretrain", *recipe), "objective.teacher: no such run: ", exit_code=5)
+
+
+def test_a_misspelt_teacher_gets_the_closest_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    trained(tmp_path / "outputs" / "teacher", "train.steps=1")
+    for name, hint in (("teecher", "did you mean teacher?"), ("x", "`minitf runs list` lists all runs")):
+        done = minitf("pretrain", TINY, f"objective={{kind: next_token, teacher: {name}}}", *QUIET)
+        refused(done, f"objective.teacher: no such run: {tmp_path / name}; {hint}; hf:ORGANIZATION/NAME", exit_code=5)
+    assert [path.name for path in Path("outputs").iterdir()] == ["teacher"]
 
 
 def test_a_teacher_that_predicts_something_else_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -150,13 +150,31 @@ def _order(where: str) -> tuple[bool, str, int]:
 def _message(where: str, fault: Fault, tree: Node) -> str:
     """The message after the location, with the key unless the location contains it."""
     message = no_such_key(fault.path, tree) if fault.type == "no_such_key" else fault.message
-    key = ".".join(str(step) for step in fault.path if isinstance(step, str))
+    key, item = _key_and_item(fault.path, tree)
     argument = where.removeprefix(f"{COMMAND_LINE}: ")
     if argument.startswith("--"):  # an option sets a key of a section
         key = ".".join(key.split(".")[2:])
     if not key or (argument != where and argument.startswith((f"{key}=", f"{key}.kind="))):
         return message
-    return f"{key}: {message}"
+    return f"{key}{item}: {message}"
+
+
+def _key_and_item(path: Path, tree: Node) -> tuple[str, str]:
+    """A key in an item of a list of several with its number, from 0, and in brackets what the item is called: the name
+    of a source of data, or that of its file.
+    """
+    node, steps, called = tree, list[str](), ""
+    for step in _key(path):
+        below = node.value[step] if isinstance(step, int) and isinstance(node.value, list) else None
+        below = node.value.get(step) if isinstance(node.value, dict) else below
+        if isinstance(step, str) or (isinstance(node.value, list) and len(node.value) > 1):
+            steps.append(str(step))
+        if isinstance(step, int) and below is not None and isinstance(below.value, dict):
+            names = (below.value.get(name) for name in ("name", "path"))
+            found = next((name.value for name in names if name is not None and isinstance(name.value, Scalar)), None)
+            called = "" if found is None else f" ({str(found).rpartition('/')[2] or found})"
+        node = below if below is not None else Node({}, node.where)
+    return ".".join(steps), called
 
 
 _OTHER_NAMES = {
