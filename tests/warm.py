@@ -5,6 +5,7 @@ import importlib
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import mini_tf
 from mini_tf.cli import app
@@ -29,6 +30,12 @@ def warm() -> None:
     for name in OTHERS:
         with suppress(ModuleNotFoundError):
             importlib.import_module(name)
-    app._program()
+    _read_options(app._program())
     loss_curves({"warm": ([(1, 1.0)], [(1, 1.0)])}, "nats", "png")
     gc.freeze()  # no fork looks at it
+
+
+def _read_options(command: Any) -> None:
+    assert command.params is not None
+    for one in getattr(command, "commands", {}).values():
+        _read_options(one)

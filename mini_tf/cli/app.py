@@ -8,33 +8,17 @@ from typing import Annotated, Any
 import typer
 
 import mini_tf
-from mini_tf.cli import (
-    convert,
-    cost,
-    data,
-    doctor,
-    embed,
-    evaluate,
-    finetune,
-    import_export,
-    inspect,
-    predict,
-    pretrain,
-    recipe,
-    runs,
-    serve,
-    sweep,
-    tokenizer,
-)
-from mini_tf.cli.generate import chat, generate
+from mini_tf.cli.inspect import Views
 from mini_tf.cli.inspect.view_command import PACKAGE as VIEWS
 from mini_tf.cli.inspect.view_command import ViewCommand
 from mini_tf.cli.terminal.console import Console, refuse
-from mini_tf.cli.terminal.help import HelpGroup, add, add_group
+from mini_tf.cli.terminal.help import HelpGroup, ImportedCommand
 from mini_tf.cli.terminal.options import CommandLineError
 from mini_tf.cli.terminal.repeated_options import refuse_repeated
 from mini_tf.cli.terminal.streams import silence
 from mini_tf.cli.usage import hints
+from mini_tf.cli.usage.command_groups import GROUPS, INSPECT
+from mini_tf.cli.usage.commands import COMMANDS
 from mini_tf.recipe.kind_folders import FoundKind, own_folders
 from mini_tf.system.cache import redirect_library_caches
 from mini_tf.system.errors import RecipeFault, StorageFault
@@ -50,44 +34,23 @@ Train, fine-tune, prompt and inspect small transformer language models.
   minitf recipe list                      more recipes: BERT, translation, ...
 
 `minitf --help` lists all commands, `minitf COMMAND --help` its options."""
-TRAIN, USE, INSPECT, SETUP, RUNS = (
-    "Train",
-    "Use a model",
-    "Look inside a model",
-    "Recipes, data, tokenizers",
-    "Runs and machine",
-)
-"""Panels of commands."""
-ORDER = (
-    *(
-        "pretrain",
-        "finetune",
-        "sweep",
-        "convert",
-        "import",
-        "generate",
-        "chat",
-        "predict",
-        "embed",
-        "evaluate",
-        "serve",
-        "export",
-        "inspect-attention",
-        "inspect",
-    ),
-    *("recipe", "data", "tokenizer", "runs", "cost", "doctor"),
-)
 
 
 class _Root(HelpGroup):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.commands["inspect-attention"] = ViewCommand(
-            FoundKind(VIEWS, "attention", own_folders()[0]), "inspect-attention", INSPECT
-        )
+        for name in dict.fromkeys(path.partition(" ")[0] for path in COMMANDS):
+            if name == "inspect":
+                attention = FoundKind(VIEWS, "attention", own_folders()[0])
+                self.commands["inspect-attention"] = ViewCommand(attention, "inspect-attention", INSPECT)
+            self.commands[name] = _group(name) if name in GROUPS else ImportedCommand(name)
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return [*ORDER]
+
+def _group(name: str) -> HelpGroup:
+    commands = {path.partition(" ")[2]: ImportedCommand(path) for path in COMMANDS if path.startswith(f"{name} ")}
+    help, panel = GROUPS[name]
+    kind = Views if name == "inspect" else HelpGroup
+    return kind(name=name, commands=commands, help=help, rich_help_panel=panel, rich_markup_mode="rich")
 
 
 app = typer.Typer(
@@ -101,25 +64,6 @@ app = typer.Typer(
         "token_normalize_func": lambda name: name.replace("_", "-"),
     },
 )
-add(app, "pretrain", pretrain.pretrain, TRAIN)
-add(app, "finetune", finetune.finetune, TRAIN)
-add(app, "sweep", sweep.sweep, TRAIN)
-add(app, "generate", generate, USE)
-add(app, "chat", chat, USE)
-add(app, "convert", convert.convert, TRAIN)
-add(app, "import", import_export.import_, TRAIN)
-add(app, "export", import_export.export, USE)
-add(app, "predict", predict.predict, USE)
-add(app, "embed", embed.embed, USE)
-add(app, "evaluate", evaluate.evaluate, USE)
-add(app, "serve", serve.serve, USE)
-add_group(app, inspect.app, "inspect", INSPECT)
-add_group(app, recipe.app, "recipe", SETUP)
-add_group(app, data.app, "data", SETUP)
-add_group(app, tokenizer.app, "tokenizer", SETUP)
-add_group(app, runs.app, "runs", RUNS)
-add(app, "cost", cost.cost, RUNS)
-add(app, "doctor", doctor.doctor, RUNS)
 
 
 def _print_version(wanted: bool) -> None:

@@ -44,12 +44,6 @@ def convert(
     data: Annotated[str | None, DATA] = None,
     device: DEVICE = "auto",
 ) -> None:
-    """Change the attention or the positions of a trained model, keep its weights, and compare the predictions.
-
-    Or scale values of its feed-forward memories (`minitf inspect memory`). Writes a new run. Prints the KL divergence
-    from the original's predictions, and loss and time of both.
-    `minitf pretrain RECIPE model.init_from=NEW` trains it further.
-    """
     if wrong := [one for one in settings or () if "=" not in one]:
         raise UsageFault(f"{wrong[0]!r} is not KEY=VALUE", hint="for example model.attention.kind=window")
     with loading_torch():

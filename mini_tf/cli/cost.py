@@ -77,13 +77,6 @@ def cost(
     output: OUTPUT = None,
     force: FORCE = False,
 ) -> None:
-    """Estimate time, memory and FLOPs of a training run, or of attention against the length of a row.
-
-    Measured on real training steps; only tokenized data stays, in the cache. One recipe prints details, several a
-    table. FLOPs count matrix products, forward and backward (3 x forward), with the full square of attention scores.
-    MFU is their share of the fastest matrix product on this machine. --json: `result` has one object per recipe,
-    `metrics` is that of the first.
-    """
     from mini_tf.recipe import reading
     from mini_tf.recipe.arguments import sort_arguments
     from mini_tf.run.identity import resolve

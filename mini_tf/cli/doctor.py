@@ -49,7 +49,6 @@ def doctor(
         bool, typer.Option("--compile", help="Try torch.compile also without a GPU (half a minute the first time).")
     ] = False,
 ) -> None:
-    """Report versions, devices and free space, and what works here."""
     if resume:
         return _prove_resume(console, arguments or [])
     if arguments:

@@ -48,11 +48,6 @@ def embed(
     average: AVERAGE = None,
     device: DEVICE = "auto",
 ) -> None:
-    """Embed texts: the mean of the last hidden states of a text, or what the head of a task pools.
-
-    FILE.npy has the vectors, (texts, width) in float32; FILE.json has them with the texts. --neighbors prints the texts
-    of largest cosine similarity.
-    """
     refuse_non_utf8(texts or [])
     one_source(texts, input)
     if not texts and input is None and sys.stdin.isatty():

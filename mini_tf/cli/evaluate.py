@@ -10,16 +10,14 @@ import typer
 from mini_tf.cli.evaluation.babylm import BabyLMOptions, evaluate_babylm
 from mini_tf.cli.evaluation.class_plots import ClassPlots
 from mini_tf.cli.evaluation.minimal_pairs import evaluate_pairs
-from mini_tf.cli.gate_checks import check_gates
+from mini_tf.cli.gate_checks import check_gates, parse_gates, refuse_missed
 from mini_tf.cli.terminal.class_options import THRESHOLD, class_options
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT, draws
 from mini_tf.cli.terminal.loading import open_model, open_models, runs_of
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, INPUT_OUTPUT, NPROC, RUN, STEP
 from mini_tf.cli.terminal.processes import group_of, launched, leave_to_rank_0
-from mini_tf.recipe.data import check_evaluated
-from mini_tf.recipe.metrics import Gate, failures
-from mini_tf.system.errors import GateMissed, UsageFault
+from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.trained.opening import Trained
@@ -77,18 +75,10 @@ def evaluate(
     nproc: NPROC = 1,
     gates: GATES = None,
 ) -> int:
-    """Compute loss, perplexity and task metrics on validation data or a file.
-
-    Every target counts once. Language models: loss in nats, perplexity, bits per byte, accuracy. Classes: accuracy, F1,
-    Matthews correlation. Tags: entity F1. Numbers: Pearson and Spearman correlation. Generated texts: ROUGE, BLEU,
-    chrF. With --pairs instead: the share of minimal pairs whose acceptable sentence is more probable. With --babylm:
-    BabyLM's tasks, in both ways if the model can; of a set of runs with intervals over them; -o FILE.json writes
-    predictions for its leaderboard. With --threshold what has no label counts as wrong, and belongs to no entity.
-    """
     further = {"--confusion": confusion, "--calibration": calibration, "--threshold": threshold, "--memory": memory}
     _check_options(data, fields, split, {"--pairs": pairs, "--babylm": babylm}, further)
     _check_companions(pairs, babylm, score, output)
-    pictures, bounds = ClassPlots(confusion, calibration), [Gate.parse(gate) for gate in gates or []]
+    pictures, bounds = ClassPlots(confusion, calibration), parse_gates(gates)
     pictures.check(force)
     if (exit_code := launched(console, nproc)) is not None:
         return exit_code
@@ -116,7 +106,8 @@ def evaluate(
     metrics = measured.with_baselines()
     console.output(_table(metrics), run=trained.folder, metrics=metrics, result=result or None)
     pictures.show(console, trained, measured.accumulator, title)
-    return _check(bounds, metrics)
+    refuse_missed(bounds, {name: value for name, value in metrics.items() if isinstance(value, float)})
+    return 0
 
 
 def _say_calibration(
@@ -127,13 +118,6 @@ def _say_calibration(
     for line in filter(None, (calibrated, pictures.unlabelled(accumulator))):
         console.say(line)
     return figures
-
-
-def _check(bounds: Sequence[Gate], metrics: Mapping[str, object]) -> int:
-    """0, or GateMissed if a metric misses its bound."""
-    if missed := failures(bounds, {name: value for name, value in metrics.items() if isinstance(value, float)}):
-        raise GateMissed(missed[0], faults=missed)
-    return 0
 
 
 def _weights(trained: "Trained", step: str | None, average: str | None) -> str:
@@ -160,6 +144,8 @@ def _check_options(
             del against["--memory"]
         if given := [other for other, value in against.items() if value]:
             raise UsageFault(f"{name} does not combine with {given[0]}", hint="remove one of them")
+    from mini_tf.recipe.data import check_evaluated
+
     check_evaluated(data, split, fields)
 
 

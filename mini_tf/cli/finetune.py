@@ -20,13 +20,4 @@ def _check_arguments(recipe: str | None, overrides: list[str]) -> None:
     check_task_arguments(recipe, overrides)
 
 
-finetune = training_command(
-    "finetune",
-    """Train a model on a task, from a pretrained run or from scratch.
-
-    model.init_from=RUN initializes the weights from a run. Tasks: classify, regress, tag, seq2seq, instruct. The same
-    command continues an interrupted run.
-    """,
-    TASK_RECIPE,
-    _check_arguments,
-)
+finetune = training_command("finetune", TASK_RECIPE, _check_arguments)

@@ -1,9 +1,9 @@
-"""Checks --assert before any work is done: the command must compute the metric."""
+"""--assert: checked before any work is done, as the command must compute the metric, and when the metrics are known."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from mini_tf.system.errors import UsageFault
+from mini_tf.system.errors import GateMissed, UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.recipe.metrics import Gate
@@ -13,6 +13,21 @@ COMPLETED_BY = {"pairs": "UID", "babylm": "SCORE"}
 """What completes a metric that ends in a dot, of `evaluate` with this option; else a class."""
 OF_SEEDS = (".mean", ".std", ".min", ".max", ".ensemble")
 """Suffixes of a metric of several seeds or folds; the name alone is their median."""
+
+
+def parse_gates(gates: Sequence[str] | None) -> "list[Gate]":
+    """The bounds of --assert; UsageFault for one that is not a comparison."""
+    from mini_tf.recipe.metrics import Gate
+
+    return [Gate.parse(gate) for gate in gates or ()]
+
+
+def refuse_missed(gates: "Sequence[Gate]", metrics: Mapping[str, float | None]) -> None:
+    """GateMissed if a metric misses its bound."""
+    from mini_tf.recipe.metrics import failures
+
+    if missed := failures(gates, metrics):
+        raise GateMissed(missed[0], faults=missed)
 
 
 def check_gates(

@@ -9,7 +9,6 @@ from mini_tf.cli.pretrain import FRESH, NAME
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.loading import at_terminal, check_run, loading_torch
 from mini_tf.cli.terminal.options import INPUT_OUTPUT, RUN, STEP
-from mini_tf.recipe.kinds import listing
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.hub import local_folder
 
@@ -65,11 +64,6 @@ def import_(
     tokenizer: Annotated[Path | None, TOKENIZER] = None,
     base: Annotated[str | None, BASE] = None,
 ) -> None:
-    """Read a Hugging Face model as a run, and prove that its outputs are the same.
-
-    All commands then work on the run. Pickle files and code are never read. The largest difference of the outputs on 16
-    sequences is in parity.json; above 1e-4 of the largest output the exit code is 5.
-    """
     folder, base_folder = local_folder(source), local_folder(base) if base else None
     with loading_torch():
         from mini_tf.hf.importing import import_model
@@ -96,18 +90,14 @@ def export(
     step: STEP = None,
     license: Annotated[str, LICENSE] = "unknown",
 ) -> None:
-    """Write a run as a folder for transformers, ONNX Runtime or llama.cpp, and prove that its outputs are the same.
-
-    Writes the model, tokenizer, model card and parity.json: the largest difference of the outputs on 16 sequences.
-    Above 1e-4 of the largest output the exit code is 5. A model that the format does not have is refused, with all
-    reasons.
-    """
     if output.suffix.lower() in FILE_SUFFIXES:
         raise UsageFault(
             f"--output {output}: a folder is written, not a file; its weights are in model.safetensors",
             hint=f"-o {output.with_suffix('')}",
         )
     check_run(run, step)
+    from mini_tf.recipe.kinds import listing
+
     choices = [AUTO, *listing("hf.families"), *listing("hf.formats")]
     if to not in choices:
         raise UsageFault(f"--to {to!r}: must be one of {', '.join(choices)}")

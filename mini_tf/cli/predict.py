@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.gate_checks import check_gates
+from mini_tf.cli.gate_checks import check_gates, parse_gates, refuse_missed
 from mini_tf.cli.generate.prompting import default_lookahead
 from mini_tf.cli.terminal.class_options import THRESHOLD, TOP, class_options
 from mini_tf.cli.terminal.console import Console, command
@@ -18,13 +18,13 @@ from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, INPUT_OUTPUT, 
 from mini_tf.cli.terminal.prediction_table import PredictionTable
 from mini_tf.cli.terminal.processes import group_of, in_order, launched, refuse_stdin, several
 from mini_tf.cli.terminal.streams import to_json
-from mini_tf.recipe.metrics import Gate, failures
 from mini_tf.recipe.text_input import one_source, read_lines, refuse_non_utf8
-from mini_tf.system.errors import DataFault, GateMissed, UsageFault, batches_of
+from mini_tf.system.errors import DataFault, UsageFault, batches_of
 
 if TYPE_CHECKING:
     from mini_tf.data.datasets import Reader
     from mini_tf.pipelines import Prediction, Predictor
+    from mini_tf.recipe.metrics import Gate
 
 _io = partial(typer.Option, rich_help_panel=INPUT_OUTPUT)
 INPUT = _io(
@@ -53,17 +53,11 @@ def predict(
     nproc: NPROC = 1,
     gates: PREDICTED_GATES = None,
 ) -> int:
-    """Predict labels, tags or numbers for texts.
-
-    Prints a table at a terminal, else (and with --json) one line of JSON per text, in order: {"line": 1, "label":
-    "good", "scores": {...}}. An input line is a text or a JSON object {"text": "..."}; empty ones are skipped. --assert
-    checks metrics on an input with labels.
-    """
     refuse_non_utf8(texts or [])
     one_source(texts, input)
     if not texts and input is None and sys.stdin.isatty():
         raise UsageFault("no text given", hint='give one: "a text", or -i FILE')
-    bounds = [Gate.parse(gate) for gate in gates or []]
+    bounds = parse_gates(gates)
     refuse_stdin(nproc, not texts and input in (None, Path("-")))
     if several(nproc) and bounds:
         raise UsageFault(
@@ -97,15 +91,14 @@ def predict(
     return 0
 
 
-def _check(console: Console, predictor: "Predictor", bounds: Sequence[Gate], n_read: int) -> None:
+def _check(console: Console, predictor: "Predictor", bounds: "Sequence[Gate]", n_read: int) -> None:
     """Print the metrics; GateMissed if one misses its bound."""
     if not n_read:
         raise DataFault("there is no text for --assert to check")
     scores = predictor.scores()
     for name, value in scores.items():
         console.say(f"{name} {value:.6g}")
-    if missed := failures(bounds, scores):
-        raise GateMissed(missed[0], faults=missed)
+    refuse_missed(bounds, scores)
 
 
 def _batch_size(texts: Sequence[str] | None, file: Path | None, requested: int | None) -> int:

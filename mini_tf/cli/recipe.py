@@ -8,7 +8,6 @@ import typer
 
 from mini_tf.cli.terminal import completion
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.help import add, group
 from mini_tf.cli.terminal.loading import at_terminal, resolve_arguments
 from mini_tf.cli.terminal.options import RECIPE
 
@@ -16,12 +15,9 @@ if TYPE_CHECKING:
     from mini_tf.recipe.keys import Key
     from mini_tf.recipe.reading import Resolved
 
-app = group("List, show, check and create recipes.")
-
 
 @command
 def list_(console: Console) -> None:
-    """List the shipped recipes, numbered ones in one line; with --json all of them."""
     from mini_tf.recipe.arguments import presets, summary
     from mini_tf.recipe.reading import DEFAULT_RECIPE
 
@@ -49,7 +45,6 @@ def show(
         ),
     ] = None,
 ) -> None:
-    """Print the complete recipe with all defaults, or with --why where one value was set."""
     from mini_tf.recipe.reading import dump
 
     resolved = resolve_arguments(arguments)
@@ -69,7 +64,6 @@ def show(
 
 @command
 def check(console: Console, arguments: RECIPE = None) -> None:
-    """Print all faults of a recipe, one per line; exit code 3 if there are any."""
 
     resolved = resolve_arguments(arguments)
     _check_expectations(resolved)
@@ -102,7 +96,6 @@ def _check_expectations(resolved: "Resolved") -> None:
 
 @command
 def schema(console: Console) -> None:
-    """Print the JSON Schema of recipes, for completion and checks in editors."""
     from mini_tf.recipe.keys import json_schema
 
     with at_terminal("reading all kinds"):
@@ -122,7 +115,6 @@ def keys(
         ),
     ] = None,
 ) -> None:
-    """List all keys with type, range, default and meaning."""
     from mini_tf.recipe.keys import keys
 
     with at_terminal("reading all kinds"):
@@ -162,7 +154,6 @@ def init(
         ),
     ] = "quickstart",
 ) -> None:
-    """Write a recipe to edit: a shipped recipe with a comment on every section."""
     from mini_tf.recipe.arguments import presets
     from mini_tf.recipe.keys import add_section_comments
     from mini_tf.recipe.values import one_line
@@ -180,11 +171,3 @@ def init(
         raise StorageFault(f"cannot write {one_line(str(file))}: {error.strerror}", hint="give another name") from None
     console.say(f"next: edit it, then minitf recipe check {file}; minitf pretrain {file}")
     console.output(str(file), result={"path": str(file)})
-
-
-add(app, "recipe list", list_)
-add(app, "recipe show", show)
-add(app, "recipe check", check)
-add(app, "recipe schema", schema)
-add(app, "recipe keys", keys)
-add(app, "recipe init", init)

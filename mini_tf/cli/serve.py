@@ -38,12 +38,6 @@ def serve(
     average: AVERAGE = None,
     device: DEVICE = "auto",
 ) -> int:
-    """Answer requests over HTTP, in the form of OpenAI's interface, until Ctrl-C.
-
-    Routes: /v1/completions, /v1/chat/completions (runs with chats), /v1/embeddings, /predict (tasks), /v1/models, and a
-    page to try it at /. Prints the address on stdout. Waiting requests are decoded together. Only requests for this
-    machine are answered, nobody has to log in, and no file can be read.
-    """
     try:
         from mini_tf.serving.host_guard import ServerLimits
         from mini_tf.serving.listening import listen

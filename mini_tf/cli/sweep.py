@@ -49,12 +49,6 @@ def sweep(
     name: Annotated[str | None, NAME] = None,
     device: RUNTIME_DEVICE = None,
 ) -> int:
-    """Search over settings: train a recipe with each combination of values, and compare the runs.
-
-    Runs that differ only in train.seed are one trial, whose metric is their mean with its 95 % interval. Prints a table
-    of the trials, the best one first; the folder gets the runs, sweep.svg and best.yaml, the recipe of the best trial.
-    The same command continues an interrupted sweep.
-    """
     seconds = _seconds(budget)
     if sampler is not None and samples is None:
         raise UsageFault(f"--sampler {sampler}: of how many samples?", hint="add --samples N")

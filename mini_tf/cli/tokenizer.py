@@ -9,7 +9,6 @@ import typer
 
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, check, write
-from mini_tf.cli.terminal.help import add, group
 from mini_tf.cli.terminal.loading import resolve_arguments
 from mini_tf.cli.terminal.options import INPUT_OUTPUT, RECIPE
 from mini_tf.cli.terminal.tokenizer_source import SOURCE, open_tokenizer
@@ -18,8 +17,6 @@ from mini_tf.system.errors import DataFault, MinitfError, RecipeFault, UsageFaul
 
 if TYPE_CHECKING:
     from mini_tf.data.tokenization.tokenizer import Tokenizer
-
-app = group("Train, apply and examine tokenizers.")
 
 
 @command
@@ -34,7 +31,6 @@ def train(
     arguments: RECIPE = None,
     force: FORCE = False,
 ) -> None:
-    """Train the tokenizer of a recipe on its training data; Hugging Face's tokenizers library reads the file."""
 
     check([output], [".json"], force)
     recipe = resolve_arguments(arguments).recipe
@@ -69,7 +65,6 @@ def encode(
     ] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Print tokens instead of ids.")] = False,
 ) -> None:
-    """Print the ids of each text on one line, without special tokens; --json prints one object per text."""
     refuse_non_utf8(texts or [])
     tokenizer = open_tokenizer(console, source)
     for text in texts or read_lines(None):
@@ -90,10 +85,6 @@ def decode(
         typer.Argument(metavar="[ID ...]", help="Ids of one text; without any, lines of stdin, one text each."),
     ] = None,
 ) -> None:
-    """Print the text of ids, without special tokens.
-
-    The text of a line of stdin is one line, with newlines as \\n; --json prints one object per text.
-    """
     tokenizer = open_tokenizer(console, source)
     for row, by_line in _rows(ids, tokenizer.vocabulary.size):
         text = tokenizer.decode(row)
@@ -115,7 +106,6 @@ def stats(
         ),
     ] = None,
 ) -> None:
-    """Describe a tokenizer and what it loses; with a text, measure tokens per word and the round trip."""
     from mini_tf.data.tokenization.coverage import count_pieces_by_length, text_statistics
 
     given = [] if text is None else [text]
@@ -207,9 +197,3 @@ def _number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
-
-
-add(app, "tokenizer train", train)
-add(app, "tokenizer encode", encode)
-add(app, "tokenizer decode", decode)
-add(app, "tokenizer stats", stats)

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Panel:
     title: str
     rows: Sequence[str]
     columns: Sequence[str]
-    values: np.ndarray
+    values: "np.ndarray"
     note: str = ""
     tokens: bool = True
     marks: Marks = Marks()
@@ -95,7 +97,7 @@ class HeadGrid:
     title: str
     rows: Sequence[str]
     columns: Sequence[str]
-    values: np.ndarray
+    values: "np.ndarray"
     letters: Sequence[Sequence[str]]
     legend: Mapping[str, str] = field(default_factory=dict)
     scale: Scale = Scale(label="entropy")
@@ -118,7 +120,7 @@ class QueryWeights:
     query: str
     query_index: int | None
     tokens: Sequence[str]
-    weights: np.ndarray
+    weights: "np.ndarray"
     heads: Sequence[tuple[str, str]]
     text: str = ""
     notes: Sequence[str] = ()
@@ -155,6 +157,6 @@ class PanelGrid:
     notes: Sequence[str] = ()
 
 
-def _check_shape(name: str, values: np.ndarray, shape: tuple[int, int]) -> None:
+def _check_shape(name: str, values: "np.ndarray", shape: tuple[int, int]) -> None:
     if values.shape != shape:
         raise ValueError(f"{name}: {values.shape} must be (rows, columns) = {shape}")

@@ -10,8 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mini_tf.recipe.kinds import Kind
-from mini_tf.recipe.values import Share
+from mini_tf.recipe.kinds import Kind, Share
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from mini_tf.noises import NoiseSettings, NoisyText
-from mini_tf.recipe.values import Share
+from mini_tf.recipe.kinds import Share
 
 
 class Settings(NoiseSettings):

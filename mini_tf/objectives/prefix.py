@@ -19,7 +19,7 @@ from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.objectives import NATS_PER_TOKEN, Objective, ObjectiveSettings
 from mini_tf.objectives._token_loss import TokenLoss, make_batch
-from mini_tf.recipe.values import Share
+from mini_tf.recipe.kinds import Share
 
 PART = "prefix"
 

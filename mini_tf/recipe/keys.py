@@ -53,35 +53,31 @@ def _keys_of(variants: Sequence[tuple[str | None, type[Section]]], prefix: str) 
     """The keys of alternative sections, each given with its kind."""
     fields: dict[tuple[str, ...], list[tuple[str | None, FieldInfo]]] = {}
     for word, section in variants:
+        meanings = section.meanings()
         for name, field in section.model_fields.items():
-            fields.setdefault((name, type_of(field), default_of(field), _meaning(field)), []).append((word, field))
-    for (name, *_), variants_of in fields.items():
+            meaning = " ".join(meanings[name].split())
+            fields.setdefault((name, type_of(field), default_of(field), meaning), []).append((word, field))
+    for (name, *_, meaning), variants_of in fields.items():
         field = variants_of[0][1]
         words = tuple(str(word) for word, _ in variants_of) if len(variants_of) < len(variants) else ()
         kinds, part = kinds_at(field), section_of(field)
         if kinds is not None and part is None and may_be_null(field):
-            yield Key(f"{prefix}{name}", "null, or a kind", "", _meaning(field), words)
+            yield Key(f"{prefix}{name}", "null, or a kind", "", meaning, words)
         if part is not None and not is_whole_section(field):
-            yield Key(f"{prefix}{name}", type_of(field), default_of(field), _meaning(field), words)
+            yield Key(f"{prefix}{name}", type_of(field), default_of(field), meaning, words)
         if kinds is not None:
-            yield Key(
-                f"{prefix}{name}.kind", "one of " + ", ".join(kinds.words()), default_of(field), _meaning(field), words
-            )
+            yield Key(f"{prefix}{name}.kind", "one of " + ", ".join(kinds.words()), default_of(field), meaning, words)
             yield from _keys_of(list(kinds.kinds().items()), f"{prefix}{name}.")
         if part is not None and not _is_written_as_text(field):
             yield from _keys_of([(None, part)], f"{prefix}{name}.")
         elif kinds is None:
-            yield Key(f"{prefix}{name}", type_of(field), default_of(field), _meaning(field), words)
+            yield Key(f"{prefix}{name}", type_of(field), default_of(field), meaning, words)
 
 
 def _is_written_as_text(field: FieldInfo) -> bool:
     """True for a section that a recipe writes as one text (data.split)."""
     section = section_of(field)
     return section is not None and section.__str__ is not Section.__str__
-
-
-def _meaning(field: FieldInfo) -> str:
-    return " ".join((field.description or "").split())
 
 
 def type_of(field: FieldInfo) -> str:
@@ -117,8 +113,15 @@ def default_of(field: FieldInfo) -> str:
     return str(value)
 
 
-class _WithWrittenNumbers(GenerateJsonSchema):
-    """Allows numbers written as 10k, 5% or 30m, which YAML reads as text."""
+class _RecipeSchema(GenerateJsonSchema):
+    """Has the docstrings of fields, and allows numbers written as 10k, 5% or 30m, which YAML reads as text."""
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> dict[str, Any]:
+        made = super().model_schema(schema)
+        for name, meaning in schema["cls"].meanings().items() if issubclass(schema["cls"], Section) else ():
+            if meaning and name in schema["cls"].model_fields:
+                made["properties"][name]["description"] = meaning
+        return made
 
     def int_schema(self, schema: core_schema.IntSchema) -> dict[str, Any]:
         return {"anyOf": [super().int_schema(schema), {"type": "string", "pattern": r"^[-+0-9_.eE]+[kMGT]?$"}]}
@@ -129,7 +132,7 @@ class _WithWrittenNumbers(GenerateJsonSchema):
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of a recipe file, for editors."""
-    schema = Recipe.model_json_schema(schema_generator=_WithWrittenNumbers)
+    schema = Recipe.model_json_schema(schema_generator=_RecipeSchema)
     schema.pop("required", None)  # `extends` may provide every section
     extends = {"type": "string", "description": "The preset or file that this recipe extends."}
     schema["properties"] = {"extends": extends} | schema["properties"]

@@ -5,10 +5,8 @@ imported, in an entry point of the group `mini_tf.kinds`. Listing reads names of
 ms, once a process), and imports nothing.
 """
 
-import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,6 +95,8 @@ def added_folders() -> tuple[KindFolder, ...]:
 
     KindFault if a package, of whatever purpose, has entry points that cannot be read.
     """
+    from importlib import metadata  # takes longer to import than all of this file
+
     try:
         points = [(point.value, point.dist) for point in metadata.entry_points(group=GROUP)]
     except (TypeError, ValueError) as error:  # of importlib, whose parser checks nothing
@@ -114,8 +114,10 @@ def _paths(module: str) -> tuple[Path, ...]:
     first, *rest = module.split(".")
     if not all(map(str.isidentifier, (first, *rest))):
         return ()
+    from importlib.util import find_spec
+
     try:
-        spec = importlib.util.find_spec(first)
+        spec = find_spec(first)
     except ValueError:  # a module without a spec
         return ()
     paths = [Path(path, *rest) for path in (spec and spec.submodule_search_locations) or ()]
@@ -150,6 +152,8 @@ def find_kind(package: str, word: str) -> FoundKind:
 
 def installed_version(distribution: str) -> str | None:
     """The version of a package; None if it is not installed."""
+    from importlib import metadata
+
     try:
         return metadata.version(distribution)
     except (metadata.PackageNotFoundError, ValueError):  # ValueError: an empty name

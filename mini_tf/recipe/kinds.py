@@ -8,11 +8,12 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
@@ -21,6 +22,7 @@ from pydantic import (
 from pydantic import ValidationError as Faults
 from pydantic_core import PydanticCustomError, core_schema
 
+from mini_tf.recipe.field_docstrings import field_docstrings
 from mini_tf.recipe.kind_folders import FoundKind, KindFault, added_kinds, find_kind, kinds_by_word, own_folders
 from mini_tf.recipe.parsing.schema_faults import Fault, merge_faults, validation_error
 from mini_tf.recipe.values import fit, is_blank, one_line, show
@@ -28,6 +30,8 @@ from mini_tf.system.cache import sha256_of
 from mini_tf.system.errors import suggest
 
 Self = TypeVar("Self", bound="Section")
+Share = Annotated[float, Field(ge=0, le=1)]
+"""A fraction. Every number with the upper bound 1 may also be written in percent."""
 
 
 class Rule(NamedTuple):
@@ -52,12 +56,16 @@ class Section(BaseModel):
     Scalars of a recipe (`Scalar`) are converted to the type of their field; values from Python must already have it.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     TRAINING_KEYS: ClassVar[frozenset[str]] = frozenset()
     """Keys that act only in training or on initial weights, beside those of base classes (see `inference_settings`)."""
+
+    @classmethod
+    def meanings(cls) -> dict[str, str]:
+        """The docstring of each field, from the source; pydantic would read it for every class at its import."""
+        sections = [base for base in reversed(cls.__mro__) if issubclass(base, Section)]
+        return {name: text for section in sections for name, text in field_docstrings(section).items()}
 
     @classmethod
     def inherited(cls, below: Mapping[str, Any], given: Set[str]) -> dict[str, Any]:

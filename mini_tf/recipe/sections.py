@@ -10,13 +10,14 @@ from pydantic_core import PydanticCustomError
 from mini_tf.recipe.data import Data as Data
 from mini_tf.recipe.data import NonEmptyText
 from mini_tf.recipe.kind_settings import TokenizerSettings
-from mini_tf.recipe.kinds import Kind, Rule, Rules, Section, listing, settings_of
+from mini_tf.recipe.kinds import Kind, Rule, Rules, Section, Share, listing, settings_of
 from mini_tf.recipe.parsing.schema_faults import faults_of
-from mini_tf.recipe.values import Seconds, Share, show
+from mini_tf.recipe.values import SECONDS, show
 from mini_tf.system.errors import UsageFault
 
 Count = Annotated[int, Field(ge=1, le=10**12)]
-
+Seconds = Annotated[float, Field(gt=0, le=1e9), SECONDS]
+"""A time in seconds; may be written as 90s, 30m, 2h or 1d."""
 
 TokenId = Annotated[int, Field(ge=0, lt=2**32)]
 ROLES = ("separator", "begin", "pad", "ends", "forced_bos")

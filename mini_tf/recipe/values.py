@@ -10,19 +10,11 @@ from math import frexp
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import Field
-from pydantic.fields import FieldInfo
-
 from mini_tf.system.errors import suggest
 from mini_tf.system.safe_text import safe_text
 
-Share = Annotated[float, Field(ge=0, le=1)]
-"""A fraction. Every number with the upper bound 1 may also be written in percent."""
-_SECONDS = "seconds"
+SECONDS = "seconds"
 """Marks a number that may have a unit of time."""
-Seconds = Annotated[float, Field(gt=0, le=1e9), _SECONDS]
-"""A time in seconds; may be written as 90s, 30m, 2h or 1d."""
-
 _COUNTS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DIGITS = r"(?:0|[1-9](?:_?[0-9])*)"
@@ -51,7 +43,7 @@ def members(annotation: Any, metadata: Sequence[Any] = ()) -> list[tuple[Any, tu
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *extra = get_args(annotation)
-        flat = [m for e in extra for m in (e.metadata if isinstance(e, FieldInfo) else [e])]
+        flat = [m for e in extra for m in getattr(e, "metadata", [e])]
         return members(inner, (*metadata, *flat))
     if origin in (Union, UnionType):
         return [member for arg in get_args(annotation) for member in members(arg, metadata)]
@@ -115,11 +107,11 @@ def real_number(text: str, constraints: Sequence[Any] = ()) -> float | None:
     if parts is None:
         return None
     number, unit = parts
-    if _SECONDS in constraints and unit in _TIMES:
+    if SECONDS in constraints and unit in _TIMES:
         number = str(Decimal(number) * _TIMES[unit])
     elif unit == "%" and is_share(constraints):
         number = str(Decimal(number) / 100)
-    elif unit in _COUNTS and _SECONDS not in constraints:
+    elif unit in _COUNTS and SECONDS not in constraints:
         number = str(Decimal(number) * _COUNTS[unit])
     elif unit:
         return None
@@ -158,7 +150,7 @@ def _choices(kind: Any, constraints: Sequence[Any], plural: bool) -> list[str]:
         return [f"a list of {items}" if args[-1] is Ellipsis else f"a list of {len(args)} {items}"]
     if origin is dict:
         return ["a mapping of names to text"]
-    if kind is float and _SECONDS in constraints:
+    if kind is float and SECONDS in constraints:
         return ["times such as 90s or 30m" if plural else "a time such as 90s or 30m"]
     if kind is float and is_share(constraints):
         return ["shares such as 0.05 or 5%" if plural else "a share such as 0.05 or 5%"]

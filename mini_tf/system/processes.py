@@ -8,7 +8,6 @@ first.
 
 import json
 import os
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +59,8 @@ def store_fault(timeout: float) -> OSError | None:
 
     timeout: seconds for one attempt.
     """
+    import socket
+
     try:
         socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), timeout).close()
     except OSError as error:

@@ -8,7 +8,6 @@ import contextlib
 import errno
 import os
 import re
-import secrets
 import shutil
 import signal
 import stat
@@ -77,7 +76,7 @@ def read_small_file(path: Path) -> bytes:
 
 _MACHINE = os.uname().nodename.replace(".", "-")[:64]
 """Containers and machines on a network may share a folder, with equal process ids."""
-_TOKEN = secrets.token_hex(4)
+_TOKEN = os.urandom(4).hex()
 """Distinguishes this process from an earlier one with the same process id."""
 _NAME = re.compile(r"\..*\.(?P<machine>[^.]*)\.(?P<pid>[0-9]{1,18})\.(?P<token>[0-9a-f]+)\.tmp", re.DOTALL)
 

@@ -53,6 +53,24 @@ def test_every_help_is_free_of_slow_imports() -> None:
     assert done.stdout.count("--json") >= 3
 
 
+@pytest.mark.parametrize(
+    ("line", "absent"),
+    [
+        (("--help",), {*SLOW, "pydantic", "yaml", "mini_tf.recipe.kinds", "mini_tf.cli.pretrain", "mini_tf.cli.runs"}),
+        ((), {*SLOW, "yaml", "rich", "mini_tf.recipe.kinds"}),  # Typer checks flags by pydantic
+        (("runs", "list"), {*SLOW, "yaml", "mini_tf.recipe.kinds", "mini_tf.cli.pretrain"}),  # pydantic checks run.json
+    ],
+)
+def test_what_a_quick_command_leaves_unimported(line: tuple[str, ...], absent: set[str], two_runs: Path) -> None:
+    code = f"import sys; from mini_tf.__main__ import main\ntry: main({line!r})\n"
+    code += f"finally: print(*{absent!r} & {{*sys.modules}}, file=sys.stderr)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=two_runs, env=environment, capture_output=True, text=True, timeout=600
+    )
+    assert (done.returncode, done.stderr.splitlines()[-1].strip()) == (0, ""), line
+
+
 def test_the_console_script_starts_where_ctrl_c_is_quiet_from_the_first_line() -> None:
     [script] = metadata.entry_points(group="console_scripts", name="minitf")
     assert script.value == "mini_tf.__main__:main"

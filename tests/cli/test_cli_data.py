@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from mini_tf.cli.data import app
+from mini_tf.cli.app import app
 
 SENTENCES = [f"the cat number {n} sat on mat {n % 7}" for n in range(60)]
 
@@ -26,7 +26,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def result(*arguments: str) -> Any:
-    done = CliRunner().invoke(app, [*arguments, "--json", "-q"])
+    done = CliRunner().invoke(app, ["data", *arguments, "--json", "-q"])
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)["result"]
 
@@ -54,7 +54,7 @@ def test_masked_positions_show_what_stood_there(recipe: str) -> None:
 
 def test_the_table_stands_for_the_same_row(recipe: str) -> None:
     [row] = result("show", recipe)["rows"]
-    table = CliRunner().invoke(app, ["show", recipe, "-q"]).stdout.splitlines()
+    table = CliRunner().invoke(app, ["data", "show", recipe, "-q"]).stdout.splitlines()
     first, *_, last = row["documents"]
     n_rows = result("show", recipe)["n_rows"]
     assert table[2] == f"row {row['row']} of {n_rows} (counted from 0), documents {first} to {last}: 48 tokens"
@@ -93,7 +93,7 @@ def test_statistics_count_what_is_there(recipe: str) -> None:
 
 
 def test_a_refused_text_is_one_line_and_exit_code_4(recipe: str) -> None:
-    done = CliRunner().invoke(app, ["stats", recipe, "data.train=nowhere.txt"])
+    done = CliRunner().invoke(app, ["data", "stats", recipe, "data.train=nowhere.txt"])
     assert done.exit_code == 4
     assert done.stderr.count("\n") == 1
     assert "nowhere.txt: no such file" in done.stderr
@@ -132,7 +132,7 @@ def test_a_pair_is_shown_as_it_is_read_and_asked_for(pairs: str, split: str) -> 
 
 def test_the_table_of_a_pair_has_both_sides(pairs: str) -> None:
     [row] = result("show", pairs, "--split", "val")["rows"]
-    lines = CliRunner().invoke(app, ["show", pairs, "--split", "val", "-q"]).stdout.splitlines()
+    lines = CliRunner().invoke(app, ["data", "show", pairs, "--split", "val", "-q"]).stdout.splitlines()
     assert lines[0].startswith(
         "val, seq2seq, pairs: each target token attends to earlier target tokens and itself, and to the whole "
     )
@@ -165,7 +165,7 @@ def test_statistics_of_pairs_count_either_side(pairs: str) -> None:
     assert sum(counted[side]["cut"] for side in ("train", "val")) == sum(max(map(len, pair)) + 1 > 12 for pair in PAIRS)
     assert counted["sources_on_both_sides"] == 0
     assert counted["source_vocabulary"] > 256 > counted["vocabulary"]
-    table = CliRunner().invoke(app, ["stats", pairs, "-q"]).stdout
+    table = CliRunner().invoke(app, ["data", "stats", pairs, "-q"]).stdout
     assert table.splitlines()[0].split() == ["train", "source", "train", "target", "val", "source", "val", "target"]
     assert f"vocabulary: source {counted['source_vocabulary']} tokens, target {counted['vocabulary']} tokens" in table
 
@@ -179,7 +179,7 @@ def test_sources_on_both_sides_are_counted(pairs: str, tmp_path: Path) -> None:
 
 def test_a_line_without_partner_is_one_line_and_exit_code_4(pairs: str, tmp_path: Path) -> None:
     (tmp_path / "xx").write_text("one\n")
-    done = CliRunner().invoke(app, ["stats", pairs])
+    done = CliRunner().invoke(app, ["data", "stats", pairs])
     assert done.exit_code == 4
     assert f"{tmp_path}/en:2: no corresponding line: this file has 60 lines, {tmp_path}/xx 1" in done.stderr
 
@@ -193,10 +193,10 @@ def test_rows_name_the_documents_that_they_read_from_1(recipe: str, pack: str) -
         assert all(len(row["documents"]) == 1 for row in rows)
     else:  # one text on end
         assert all(a["documents"][-1] in (b["documents"][0], b["documents"][0] - 1) for a, b in pairwise(rows))
-    shown = CliRunner().invoke(app, ["show", recipe, f"data.pack={pack}", "--split", "val"]).output
+    shown = CliRunner().invoke(app, ["data", "show", recipe, f"data.pack={pack}", "--split", "val"]).output
     assert re.search(r"^row 0 of \d+ \(counted from 0\), document", shown, re.MULTILINE)
 
 
 def test_examples_are_numbered_too(pairs: str) -> None:
-    done = CliRunner().invoke(app, ["show", pairs, "data.split=30%", "--rows", "3", "--split", "val"])
+    done = CliRunner().invoke(app, ["data", "show", pairs, "data.split=30%", "--rows", "3", "--split", "val"])
     assert re.findall(r"counted from 0\), (pair \d)", done.output) == ["pair 1", "pair 2", "pair 3"]

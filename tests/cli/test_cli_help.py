@@ -12,9 +12,9 @@ import pytest
 from commands import minitf
 from typer.main import get_command
 
-from mini_tf.cli.app import ORDER, app
+from mini_tf.cli.app import app
 from mini_tf.cli.generate.options import OPTIONS
-from mini_tf.cli.usage.examples import EXAMPLES
+from mini_tf.cli.usage.commands import COMMANDS
 from mini_tf.recipe.kind_settings.pipelines import GENERATE_OPTIONS
 from mini_tf.recipe.sections import Generate
 
@@ -28,7 +28,7 @@ def paths(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
         yield from paths(command, (*before, name))
 
 
-COMMANDS = [(path, command) for path, command in paths(get_command(app)) if not hasattr(command, "commands")]
+ALL = [(path, command) for path, command in paths(get_command(app)) if not hasattr(command, "commands")]
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -49,7 +49,7 @@ def test_help_of_a_command_shows_usage_panels_and_examples(monkeypatch: pytest.M
     assert "Usage: minitf generate RUN [PROMPT ...] [OPTIONS]" in shown
     panels = re.findall(r"^╭─ (.*?) ─+╮$", shown, re.MULTILINE)
     assert panels == ["Arguments", "Input and output", "Sampling", "Beam search (encoder-decoder)", "Model", "Messages"]
-    for line in EXAMPLES["generate"]:
+    for line in COMMANDS["generate"].examples:
         assert f" {line} " in shown
     assert "[MASK]" in shown
     assert "\\n is a newline" in " ".join(shown.split())
@@ -58,12 +58,11 @@ def test_help_of_a_command_shows_usage_panels_and_examples(monkeypatch: pytest.M
 def test_commands_stand_in_the_order_of_use() -> None:
     shown = minitf("--help").stdout
     found = [line.split()[1] for line in shown.splitlines() if re.match(r"│ [a-z]", line)]
-    assert [name for name in found if name in ORDER] == [*ORDER]
-    assert {*get_command(app).commands} == {*ORDER}  # type: ignore[attr-defined]
+    assert found == [*get_command(app).commands]  # type: ignore[attr-defined]
 
 
 def test_every_option_and_every_command_says_what_it_does() -> None:
-    for path, command in COMMANDS:
+    for path, command in ALL:
         assert 0 < len((command.help or "").split("\n\n")[0]) <= 110, path
         for one in command.params:
             assert 0 < len(one.help or "") <= 120, (path, one.name)

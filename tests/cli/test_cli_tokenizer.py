@@ -11,7 +11,7 @@ import tokenizers
 from click.testing import Result
 from typer.testing import CliRunner
 
-from mini_tf.cli.tokenizer import app
+from mini_tf.cli.app import app
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 
@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str | Path, stdin: str | bytes = "") -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
+    return CliRunner().invoke(app, ["tokenizer", *map(str, arguments)], input=stdin)
 
 
 def results(*arguments: str | Path, stdin: str = "") -> list[Any]:

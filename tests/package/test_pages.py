@@ -20,7 +20,7 @@ from processes import launched_by_forks
 from shared import once
 
 from mini_tf.cli.app import app
-from mini_tf.cli.usage.examples import EXAMPLES
+from mini_tf.cli.usage.commands import COMMANDS
 from mini_tf.cost import lengths, run_cost
 from mini_tf.parallel import launching
 from mini_tf.recipe.arguments import presets
@@ -321,7 +321,7 @@ def test_every_command_has_examples_and_they_parse() -> None:
 
     program: Any = get_command(app)
     views = {f"inspect {word}": settings.EXAMPLES for word, settings in kinds_of("inspection").items()}  # type: ignore[attr-defined]
-    for path, lines in {**EXAMPLES, **views}.items():
+    for path, lines in {**{path: one.examples for path, one in COMMANDS.items()}, **views}.items():
         assert lines, path
         for line in lines:
             words = shlex.split(re.sub(r" > .*", "", line))[1:]
@@ -347,4 +347,4 @@ def test_every_command_is_an_example() -> None:
     from typer.main import get_command
 
     views = {f"inspect {word}" for word in listing("inspection")}
-    assert {*paths(get_command(app))} == EXAMPLES.keys() | views | {"inspect-attention"}
+    assert {*paths(get_command(app))} == COMMANDS.keys() | views | {"inspect-attention"}

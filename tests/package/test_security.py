@@ -366,8 +366,9 @@ FORBIDDEN = {
 }
 ALONE = {
     "multiprocessing": {"jobs/resume_proof/forked_run.py"},  # forks, to which nothing is sent
-    # imports by a word that stands in a listing; finds folders and reads metadata; looks again at what is installed
-    "importlib": {"recipe/kinds.py", "recipe/kind_folders.py", "testing/kinds.py"},
+    # imports by a word that stands in a listing, or in the table of commands; finds folders and reads metadata; looks
+    # again at what is installed
+    "importlib": {"recipe/kinds.py", "recipe/kind_folders.py", "testing/kinds.py", "cli/terminal/help.py"},
     "gzip": {"drawing/page/html_file.py"},  # packs the numbers of a page, which a browser unpacks
     "ctypes": {"training/machine/device.py"},  # asks glibc to keep freed memory
     # whether rank 0, or torchrun, is there; `minitf serve`, on 127.0.0.1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from mini_tf.cli.recipe import app
+from mini_tf.cli.app import app
 from mini_tf.recipe.arguments import presets
 from mini_tf.recipe.keys import ABOUT, json_schema, keys
 from mini_tf.recipe.kinds import listing, settings_of
@@ -24,7 +24,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(app, ["recipe", *arguments])
 
 
 def test_check_says_no_faults_or_all_of_them() -> None:

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from mini_tf.recipe.data import Split
-from mini_tf.recipe.values import Scalar, Seconds, Share, describe, fit
+from mini_tf.recipe.kinds import Share
+from mini_tf.recipe.sections import Seconds
+from mini_tf.recipe.values import Scalar, describe, fit
 
 
 @pytest.mark.parametrize(

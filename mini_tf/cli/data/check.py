@@ -19,10 +19,6 @@ def check(
     arguments: RECIPE = None,
     faults: Annotated[int, typer.Option("--faults", min=1, metavar="N", help="Print at most N faults.")] = 20,
 ) -> None:
-    """Read all rows of data.train and data.val and print their faults, or a summary.
-
-    Exit code 4 if there are faults; otherwise sizes, labels, duplicates and lengths.
-    """
     from mini_tf.system.errors import DataFault
 
     recipe = resolve_arguments(arguments).recipe

@@ -24,10 +24,6 @@ def show(
         Literal["train", "val"], typer.Option("--split", metavar="train|val", help="Training or validation data.")
     ] = "train",
 ) -> None:
-    """Show the first rows that the model reads: inputs, targets, labels, document borders.
-
-    Rows of the first training step, or of the validation data.
-    """
     recipe, data, objective = open_recipe(console, arguments)
     from mini_tf.training.evaluation import pack
 

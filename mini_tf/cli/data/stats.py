@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 @command
 def stats(console: Console, arguments: RECIPE = None) -> None:
-    """Count documents, tokens, bytes, vocabulary use, lengths, and duplicates between the splits."""
     recipe, data, objective = open_recipe(console, arguments)
     from mini_tf.data.describing import format_columns
     from mini_tf.training.evaluation import pack

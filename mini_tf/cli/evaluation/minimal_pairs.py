@@ -3,19 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mini_tf.cli.gate_checks import check_gates
+from mini_tf.cli.gate_checks import check_gates, refuse_missed
 from mini_tf.cli.terminal.console import Console
 from mini_tf.cli.terminal.processes import group_of, leave_to_rank_0
-from mini_tf.recipe.metrics import Gate, failures
-from mini_tf.system.errors import GateMissed
 
 if TYPE_CHECKING:
+    from mini_tf.recipe.metrics import Gate
     from mini_tf.scores.intervals import PairScores
     from mini_tf.trained.opening import Trained
 
 
 def evaluate_pairs(
-    console: Console, trained: "Trained", files: Sequence[str], score: str | None, bounds: Sequence[Gate]
+    console: Console, trained: "Trained", files: Sequence[str], score: str | None, bounds: "Sequence[Gate]"
 ) -> int:
     """Score both sentences of each pair and print the accuracy, in all and by paradigm and phenomenon."""
     from mini_tf.data.formats.tables import GROUPS, read_pairs
@@ -59,8 +58,7 @@ def evaluate_pairs(
         if of_column and (column == GROUPS[0] or len(of_column) != len(groups[GROUPS[0]])):
             rows = [[name, *_cells(one)] for name, one in of_column.items()]
             console.show(table, [column, "pairs", "accuracy", "95 % interval", "difference"], rows)
-    if missed := failures(bounds, metrics):
-        raise GateMissed(missed[0], faults=missed)
+    refuse_missed(bounds, metrics)
     return 0
 
 

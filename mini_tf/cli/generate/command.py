@@ -36,12 +36,6 @@ def generate(
     nproc: NPROC = 1,
     **values: Any,
 ) -> int:
-    """Continue prompts (decoder), fill [MASK] (encoder), translate (encoder-decoder) or answer a chat.
-
-    Each line of stdin or FILE gives one output line, in which \\n is a newline and \\\\ a backslash. Chat messages are
-    JSON: {"messages": [{"role": "user", "content": "..."}]}. Without prompts, a terminal opens a prompt loop; /help
-    lists its commands.
-    """
     refuse_stdin(nproc, not prompts and input in (None, Path("-")))
     if (exit_code := launched(console, nproc)) is not None:
         return exit_code
@@ -75,11 +69,6 @@ def chat(
     device: DEVICE = "auto",
     **values: Any,
 ) -> int:
-    """Prompt a model again and again: the prompt loop of `minitf generate`.
-
-    Each prompt stands alone; a run that was trained on chats answers it. /help lists the commands of the loop, /quit
-    ends it.
-    """
     given = given_options(values)
     return prompt_loop(PromptSession(console, open_model(run, step, device, average), by_line=False), given)
 

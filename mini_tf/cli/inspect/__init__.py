@@ -6,14 +6,13 @@ A view that cannot be used is left out of the help, and refused where it is call
 from contextlib import suppress
 from typing import Any
 
-from mini_tf.cli.inspect.crash import crash
 from mini_tf.cli.inspect.view_command import PACKAGE, ViewCommand, declared
-from mini_tf.cli.terminal.help import HelpGroup, add, group
+from mini_tf.cli.terminal.help import HelpGroup
 from mini_tf.cli.terminal.repeated_options import refuse_repeated
 from mini_tf.recipe.kind_folders import KindFault, find_kind, kinds_by_word, own_folders
 
 
-class _Views(HelpGroup):
+class Views(HelpGroup):
     """Commands and views, panel by panel; packages are looked for when a view is listed or called."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -40,10 +39,6 @@ class _Views(HelpGroup):
         with suppress(KindFault):
             return bool(self.get_command(ctx, word).help)
         return False
-
-
-app = group("Views of a trained model: attention, word, positions, model, ...", _Views)
-add(app, "inspect crash", crash, "Common views")
 
 
 def view_called(word: str) -> str | None:

@@ -39,10 +39,6 @@ def crash(
         typer.Option("--device", metavar="DEVICE", help="cpu, cuda, cuda:N or mps.", show_default="the run's"),
     ] = None,
 ) -> None:
-    """Replay the step that diverged, and find the first value that is not finite.
-
-    Prints whether it diverges again, in which module, the range of every layer, and what to try.
-    """
     from mini_tf.data.store import Tokenizers
     from mini_tf.drawing.terminal import sentence
     from mini_tf.jobs.replay import replay_step

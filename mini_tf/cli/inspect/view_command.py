@@ -6,23 +6,23 @@ imported when the command runs. What is no literal in the source needs the impor
 
 import ast
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mini_tf.cli.gate_checks import parse_gates, refuse_missed
 from mini_tf.cli.terminal import completion, files
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
-from mini_tf.cli.terminal.help import HelpCommand, add, paragraphs
+from mini_tf.cli.terminal.help import LazyCommand, paragraphs
 from mini_tf.cli.terminal.loading import at_terminal, check_run, loading_torch, open_model
 from mini_tf.cli.terminal.options import GATES, parameter
 from mini_tf.recipe.kind_folders import FoundKind
-from mini_tf.recipe.metrics import Gate, failures
-from mini_tf.system.errors import GateMissed, UsageFault
+from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.inspection import View, ViewSettings
@@ -33,26 +33,19 @@ TYPES = _TYPES | {f"{name} | None": of | None for name, of in _TYPES.items()}
 """Types of options by their source."""
 
 
-class ViewCommand(HelpCommand):
-    """A command whose options are made when they are first asked for; a list of commands asks for the help alone."""
+class ViewCommand(LazyCommand):
+    """The command of a view, whose source also has its help."""
 
     def __init__(self, kind: FoundKind, name: str | None = None, panel: str | None = None) -> None:
         self.kind, self.panel = kind, panel
-        super(HelpCommand, self).__init__(name or kind.word, rich_markup_mode="rich")
+        super().__init__(name or kind.word)
 
-    @cached_property
-    def made(self) -> Any:
-        """The command with its options."""
-        alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    def load(self) -> tuple[Callable[..., None], Sequence[str]]:
         settings = outline(self.kind)
-        add(alone, f"inspect {self.kind.word}", _body(self.kind.word, settings), examples=settings.EXAMPLES)
-        return typer.main.get_command(alone)
+        return _body(self.kind.word, settings), settings.EXAMPLES
 
     rich_help_panel = property(lambda self: self.panel or declared(self.kind, "PANEL"), lambda self, value: None)
     help = property(lambda self: paragraphs(describe(self.kind)), lambda self, value: None)
-    params = property(lambda self: self.made.params, lambda self, value: None)
-    callback = property(lambda self: self.made.callback, lambda self, value: None)
-    epilog = property(lambda self: self.made.epilog, lambda self, value: None)
 
 
 def _body(word: str, settings: "type[ViewSettings]") -> Callable[..., None]:
@@ -70,13 +63,13 @@ def _parameters(settings: "type[ViewSettings]") -> Iterator[inspect.Parameter]:
     """The options of a view, those that all views share, and last those of the checkpoint and its checks."""
     from mini_tf.inspection import MODEL
 
-    last = []
+    last, meanings = [], settings.meanings()
     for name, field in settings.model_fields.items():
         if not isinstance(field.json_schema_extra, dict):
             continue
         written: Any = field.json_schema_extra["command"]
         bounds = {end: getattr(one, of) for one in field.metadata for of, end in BOUNDS if hasattr(one, of)}
-        more = {"help": field.description, "metavar": written["metavar"] or None, **bounds}
+        more = {"help": meanings[name], "metavar": written["metavar"] or None, **bounds}
         more |= {} if written["shown"] is None else {"show_default": written["shown"]}
         more |= {} if written["panel"] is None else {"rich_help_panel": written["panel"]}
         if written["completion"] is not None:
@@ -106,7 +99,7 @@ def _show(console: Console, word: str, outlined: "type[ViewSettings]", values: d
     from mini_tf.recipe.kinds import settings_of
 
     output, force, gates = (values.pop(name, None) for name in ("output", "force", "gates"))
-    named, bounds = files.check(output, outlined.FILES, bool(force)), [Gate.parse(gate) for gate in gates or []]
+    named, bounds = files.check(output, outlined.FILES, bool(force)), parse_gates(gates)
     if unknown := next((gate.metric for gate in bounds if gate.metric not in outlined.METRICS), None):
         what = f"--assert {unknown}: not a metric of {word}; available: {', '.join(outlined.METRICS)}"
         raise UsageFault(what)
@@ -130,8 +123,7 @@ def _show(console: Console, word: str, outlined: "type[ViewSettings]", values: d
     for note in view.notes:
         console.say(note)
     console.output(run=getattr(subject, "folder", None), metrics=view.metrics, result=view.result)
-    if missed := failures(bounds, view.metrics or {}):
-        raise GateMissed(missed[0], faults=missed)
+    refuse_missed(bounds, view.metrics or {})
 
 
 def _open(console: Console, settings: "ViewSettings") -> Any:
@@ -200,15 +192,14 @@ def outline(kind: FoundKind) -> "type[ViewSettings]":
     The settings themselves if the source has anything but literals and names of `mini_tf.inspection`.
     """
     from mini_tf import inspection
+    from mini_tf.recipe.field_docstrings import docstrings_in
     from mini_tf.recipe.kinds import settings_of
 
     describe(kind)
     node, docstring = _source(kind.file)
     try:
         members: dict[str, Any] = {"__doc__": docstring, "__module__": kind.module, "__annotations__": {}}
-        members["model_config"] = {"use_attribute_docstrings": False}  # there is no source to read them from
-        helps = dict[str, str]()
-        for statement, after in zip(node.body, [*node.body[1:], None], strict=True):
+        for statement in node.body:
             if isinstance(statement, ast.Assign):
                 members |= {_name(target): _value(statement.value) for target in statement.targets}
             elif isinstance(statement, ast.AnnAssign):
@@ -216,15 +207,12 @@ def outline(kind: FoundKind) -> "type[ViewSettings]":
                 if not annotation.startswith("ClassVar"):
                     members["__annotations__"][name] = TYPES[annotation]
                 members[name] = _value(statement.value)
-                if isinstance(after, ast.Expr):
-                    helps[name] = inspect.cleandoc(ast.literal_eval(after.value))
         bases = tuple(getattr(inspection, _name(base)) for base in node.bases)
     except (AttributeError, KeyError, ValueError, TypeError):
         return settings_of(PACKAGE, kind.word)  # type: ignore[return-value]
-    made: type[ViewSettings] = type("Settings", bases, members)
-    for name, text in helps.items():
-        made.model_fields[name].description = text
-    return made
+    inherited = {name: text for base in bases for name, text in base.meanings().items()}
+    members["meanings"] = staticmethod(lambda: inherited | docstrings_in(node))  # the class itself has no source
+    return type("Settings", bases, members)
 
 
 def _name(node: ast.expr) -> str:

@@ -46,13 +46,6 @@ def compare(
     output: OUTPUT = None,
     force: FORCE = False,
 ) -> None:
-    """Compare metrics and settings of runs.
-
-    Prints metrics side by side and the recipe keys that differ; two runs also get the difference, second minus first.
-    Then metrics at equal FLOPs and at equal training time, with 95 % intervals over runs that differ only in the seed,
-    the cost to reach the same value, and metrics of runs that were initialized from these. Runs that differ in
-    data.max_train_samples get a table over the number of training examples. -o FILE.png plots it, else the loss curves.
-    """
     from mini_tf.drawing.terminal import table
     from mini_tf.run import finding, manifest
     from mini_tf.system.errors import UsageFault

@@ -18,7 +18,6 @@ def list_(
     console: Console,
     directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="A folder of runs.")] = Path("outputs"),
 ) -> None:
-    """List runs with recipe, state, loss, metric, parameters, minutes and date."""
     from mini_tf.drawing.terminal import table
     from mini_tf.run import finding, manifest
     from mini_tf.system.errors import RunFault

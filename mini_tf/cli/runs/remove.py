@@ -22,10 +22,6 @@ YES = typer.Option("--yes", "-y", help="Remove without asking.")
 
 @command
 def remove(console: Console, runs: RUNS, yes: Annotated[bool, YES] = False) -> None:
-    """Remove runs with everything in their folders.
-
-    Asks first at a terminal. Refused are a folder that is no run, a run in progress, and one of the runs of a set.
-    """
     from mini_tf.run import finding, manifest, removing
 
     folders = removing.removable(runs)

@@ -32,11 +32,6 @@ def report(
     output: OUTPUT = None,
     force: FORCE = False,
 ) -> None:
-    """Write a page of one or more runs for a browser: curves, metrics beside their baselines, settings, samples.
-
-    Settings are those that differ from the defaults. Several runs stand side by side, and their curves and metrics are
-    compared at equal steps, FLOPs and training time, as by `minitf runs compare`.
-    """
     from mini_tf.drawing.page.html_file import page_file
     from mini_tf.run import finding
 

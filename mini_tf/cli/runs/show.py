@@ -7,7 +7,6 @@ from mini_tf.cli.terminal.options import RUN
 
 @command
 def show(console: Console, run: RUN) -> None:
-    """Show state, settings and metrics of one run."""
     from mini_tf.run import finding, manifest, metric_files
     from mini_tf.run.checkpoint import Checkpoints
 

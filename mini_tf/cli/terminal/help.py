@@ -1,15 +1,17 @@
 """Layout of `--help`: panels by topic, arguments before options, examples at the end. Typer and rich draw it."""
 
+import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from functools import cached_property
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from mini_tf.cli.usage.examples import EXAMPLES
+from mini_tf.cli.usage.commands import COMMANDS
 
 MESSAGES = "Messages"
 """The panel of the options that all commands share."""
@@ -57,25 +59,39 @@ class HelpGroup(TyperGroup):
             super().format_help(ctx, formatter)
 
 
-def add(
-    app: typer.Typer,
-    path: str,
-    body: Callable[..., None],
-    panel: str | None = None,
-    examples: Sequence[str] | None = None,
-) -> None:
-    """Add a command with its examples, by default those of EXAMPLES; path: its full name, such as "data show"."""
-    epilog = _examples(EXAMPLES[path] if examples is None else examples)
-    app.command(path.rpartition(" ")[2], cls=HelpCommand, rich_help_panel=panel, epilog=epilog)(body)
+class LazyCommand(HelpCommand):
+    """A command whose options are made when they are first asked for; a list of commands asks for the help alone."""
+
+    def __init__(self, name: str, help: str | None = None, panel: str | None = None) -> None:
+        super(HelpCommand, self).__init__(name, help=help, rich_help_panel=panel, rich_markup_mode="rich")
+
+    def load(self) -> tuple[Callable[..., None], Sequence[str]]:
+        """The function of the command, and its examples."""
+        raise NotImplementedError
+
+    @cached_property
+    def made(self) -> Any:
+        """The command with its options."""
+        body, examples = self.load()
+        alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        alone.command(cls=HelpCommand, epilog=_examples(examples))(body)
+        return typer.main.get_command(alone)
+
+    params = property(lambda self: self.made.params, lambda self, value: None)
+    callback = property(lambda self: self.made.callback, lambda self, value: None)
+    epilog = property(lambda self: self.made.epilog, lambda self, value: None)
 
 
-def group(help: str, cls: type[HelpGroup] = HelpGroup) -> typer.Typer:
-    """A group of commands."""
-    return typer.Typer(cls=cls, rich_markup_mode="rich", help=help)
+class ImportedCommand(LazyCommand):
+    """A command of COMMANDS, which is imported when its options are first asked for. path: such as "data show"."""
 
+    def __init__(self, path: str) -> None:
+        self.described = COMMANDS[path]
+        super().__init__(path.rpartition(" ")[2], paragraphs(self.described.help), self.described.panel)
 
-def add_group(app: typer.Typer, group: typer.Typer, name: str, panel: str) -> None:
-    app.add_typer(group, name=name, rich_help_panel=panel)
+    def load(self) -> tuple[Callable[..., None], Sequence[str]]:
+        module, _, function = self.described.function.partition(":")
+        return getattr(importlib.import_module(f"mini_tf.cli.{module}"), function), self.described.examples
 
 
 def _examples(lines: Sequence[str]) -> str:

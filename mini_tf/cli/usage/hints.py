@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 from mini_tf.cli.terminal.console import Console, refuse
-from mini_tf.cli.usage.examples import EXAMPLES
+from mini_tf.cli.usage import commands
 from mini_tf.cli.usage.other_tools import COMMANDS, OPTIONS, WITHOUT_COMMAND
 from mini_tf.system.errors import UsageFault
 
@@ -51,8 +51,8 @@ def _for_missing(error: Exception, path: str, arguments: list[str]) -> str | Non
     words = [word for word in arguments if not word.startswith("-")][len(path.split()) - 1 :]
     if len(words) > 1 and "-o" in names:
         return f"-o {shlex.quote(words[-1])}"
-    examples = EXAMPLES.get(path.removeprefix("minitf "), ())
-    return next((f"for example: {example}" for example in examples), None)
+    command = commands.COMMANDS.get(path.removeprefix("minitf "))
+    return None if command is None else f"for example: {command.examples[0]}"
 
 
 def _for_file(context: Any, arguments: list[str]) -> str | None:

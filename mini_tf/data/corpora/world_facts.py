@@ -11,7 +11,7 @@ from pydantic import Field
 from mini_tf.data.corpora._world.grammar_documents import Grammar, verb_form
 from mini_tf.data.corpora._world.lexicon import Lexicon, Sampler
 from mini_tf.data.corpora._world.streams import WorldSettings
-from mini_tf.recipe.values import Share
+from mini_tf.recipe.kinds import Share
 
 
 class Settings(WorldSettings):

@@ -12,8 +12,7 @@ from pydantic import Field
 from mini_tf.recipe.data import NonEmptyText
 from mini_tf.recipe.kind_settings.directions import Direction, attended_tokens
 from mini_tf.recipe.kind_settings.inference_settings import inference_settings
-from mini_tf.recipe.kinds import Kind, Rules
-from mini_tf.recipe.values import Share
+from mini_tf.recipe.kinds import Kind, Rules, Share
 
 if TYPE_CHECKING:
     import torch
