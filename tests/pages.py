@@ -69,7 +69,6 @@ PATH_QUERY = "Return the name of the file, or the name of the path."
 SENTENCE = "the wise king of a sailor did not follow these birds near the river today"
 MADE_BY = {
     "first.log": _log("first"),
-    "evaluate first": "minitf evaluate first",
     "generate first": 'minitf generate first "The file is" --seed 1 --max-new-tokens 60',
     "opinions.log": _log("opinions"),
     "answers.log": f"{_log('answers')} | grep -e initialized -e trainable",
@@ -102,7 +101,12 @@ MADE_BY = {
     ),
 }
 """The command that makes each output, after the commands of the pages have run."""
-CUT = {"first.log": (6, 10), "opinions.log": (5, 2), "attention first": (28, 5), "crash": (14, 7)}
+SCREENSHOTS = {
+    "film.png": ("film.html#L1H0/q3/s7", 1741),
+    "induction-film.png": ("induction-film.html#L1H2/q10/s19", 1345),
+}
+"""Pictures of HTML pages, which Chromium takes: the page, what is open in it, and the height in pixels."""
+CUT = {"first.log": (5, 8), "opinions.log": (5, 2), "attention first": (28, 5), "crash": (14, 7)}
 """Long outputs: how many lines are kept at the beginning and at the end."""
 
 
@@ -132,11 +136,22 @@ def fill(folder: Path, pages: Sequence[str] = PAGES) -> None:
             )
         (ROOT / page).write_text(text)
         for picture in map(Path, pictures(page)):
+            if str(picture) in SCREENSHOTS:
+                _take(picture, folder)
             for file in (folder / picture, folder / picture.with_suffix(".json")):
                 if file.exists():
                     shutil.copy(file, ROOT / "data" / "pictures")
     if "README.md" in pages:
         shutil.copy(folder / "outputs/first/loss.svg", ROOT / "data/pictures/quickstart-loss.svg")
+
+
+def _take(picture: Path, folder: Path) -> None:
+    """A screenshot of a page, if its command has run in the folder and Chromium is installed."""
+    address, height = SCREENSHOTS[str(picture)]
+    if shutil.which("chromium") and (folder / address.partition("#")[0]).exists():
+        url = f"{folder.resolve().as_uri()}/{address}"
+        line = ["chromium", "--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size=1280,{height}"]
+        subprocess.run([*line, "--virtual-time-budget=3000", f"--screenshot={picture}", url], cwd=folder, check=True)
 
 
 def cut(text: str, first: int, last: int) -> str:
