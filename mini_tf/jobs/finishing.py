@@ -18,6 +18,8 @@ from mini_tf.training.signals import Stopped, StopRequest
 def finish(session: Session, step: int, stop: StopRequest) -> RunResult:
     """Finish the run after its last step: all processes evaluate, rank 0 does the rest."""
     fitter = pipeline_of(session.parts).decision_fitter()
+    if session.finished and session.counters.met:  # the best checkpoint may not meet the bound
+        session.run.publish(step)
     stopping = bool(stop) or step >= session.stop_at
     evaluated = None if stopping and not session.finished else _evaluate(session, stop, fitter)
     n_generated = 0 if evaluated is None else session.parts.recipe.eval.translations

@@ -191,7 +191,7 @@ class Eval(Section):
     patience: Count | None = None
     """Early stopping: end after this many evaluations without a better value of `best`."""
     until: NonEmptyText | None = None
-    """End with the first evaluation that meets this bound, such as val.loss<=1.88; the schedule is the same."""
+    """End with the first evaluation that meets this bound, such as val.loss<=1.88, and publish its weights."""
     baseline: bool = True
     """At the end, measure cheap methods on the same data, such as TF-IDF or an n-gram model, in seconds."""
 

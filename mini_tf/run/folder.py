@@ -167,13 +167,18 @@ class Run:
     ) -> None:
         """Write a checkpoint's weights to model.safetensors; `best` never replaces a better published model.
 
+        Nor does it replace that of a finished run, which may not be the best (`eval.until`).
+
         If the published model and its checkpoint are missing or damaged, `warn` is called and the metrics of that model
         are dropped.
         """
         before, hashes = self.manifest.model, self.checkpoints.hashes
         published = before if loading.is_published(self.folder, self.manifest, hashes) else None
-        if published and which == "best" and not self.checkpoints.steps():
+        if published and which == "best" and (self.manifest.state == "done" or not self.checkpoints.steps()):
             return
+        if before is not None and which == "best" and self.manifest.state == "done":
+            kept = [step for step in self.checkpoints.steps() if step == before["step"]]
+            which = which if self.checkpoints.first_intact(kept) is None else before["step"]
         checkpoint = self.checkpoints.find(which)
         no_better = before is not None and which == "best" and rank(before["score"], before["step"]) <= checkpoint.rank
         if published and no_better:

@@ -94,6 +94,24 @@ def test_a_run_ends_with_the_first_evaluation_that_meets_its_bound(tmp_path: Pat
     assert record(tmp_path / "run").step == step + 2
 
 
+def test_the_checkpoint_that_meets_the_bound_is_published(tmp_path: Path) -> None:
+    """Also if it is not the best: a text learnt by heart says less and less of another one."""
+    (tmp_path / "train.txt").write_text("one two three four five\n\n" * 20)
+    (tmp_path / "val.txt").write_text("93 17 5802 6641 38\n\n7 7 204\n")
+    data = (f"data={{train: {tmp_path / 'train.txt'}, val: {tmp_path / 'val.txt'}}}", "optimizer.lr=0.02")
+    recipe = (TINY, *data, "train.steps=100", "eval.every_steps=5", "eval.until=train.loss<0.5", "-d", tmp_path / "run")
+    assert minitf("pretrain", *recipe).exit_code == 0
+    found = record(tmp_path / "run")
+    assert found.best is not None
+    assert found.model is not None
+    assert found.best["step"] < found.step == found.model["step"] < 100
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert found.metrics["val.loss"] == json.loads(lines[-1])["val.loss"]
+    (tmp_path / "run" / "model.safetensors").unlink()
+    assert "already complete" in minitf("pretrain", *recipe).stderr
+    assert record(tmp_path / "run").model == found.model
+
+
 @pytest.mark.parametrize(
     ("bound", "fault"),
     [
