@@ -23,6 +23,7 @@ PAGES = [
         f"mini_tf/{room}/README.md"
         for room in ("data", "pipelines", "inspection", "attention", "hf", "run", "jobs", "parallel", "api", "serving")
     ),
+    "mini_tf/jobs/sweeps/README.md",
     *sorted(file.relative_to(ROOT).as_posix() for file in ROOT.glob("mini_tf/papers/**/README.md")),
 ]
 WITHOUT_COMMANDS = ["recipes/features.md", *(f"{folder}/README.md" for folder in ("mini_tf", "tests", "data"))]
@@ -95,6 +96,10 @@ MADE_BY = {
     "crash": "minitf inspect crash burst",
     "cost": "minitf cost quickstart",
     "lengths": "minitf cost quickstart window.yaml performer-nano linear-nano --lengths 4096..32768 | grep 'time ~'",
+    "sweep": (
+        "minitf sweep quickstart train.steps=60 train.batch_size=4 'optimizer.lr=[0.01,0.04,0.16]' train.seed=1..3"
+        " -n rates; minitf runs list outputs/rates"
+    ),
     "convert": (
         "minitf convert chars model.attention.kind=favor model.attention.features=128 -n chars-favor 2>&1 | grep -e KL"
         " -e loss"
@@ -141,6 +146,8 @@ def fill(folder: Path, pages: Sequence[str] = PAGES) -> None:
             for file in (folder / picture, folder / picture.with_suffix(".json")):
                 if file.exists():
                     shutil.copy(file, ROOT / "data" / "pictures")
+    if "mini_tf/jobs/sweeps/README.md" in pages:
+        shutil.copy(folder / "outputs/rates/sweep.svg", ROOT / "data/pictures/sweep.svg")
     if "README.md" in pages:
         shutil.copy(folder / "outputs/first/loss.svg", ROOT / "data/pictures/quickstart-loss.svg")
 

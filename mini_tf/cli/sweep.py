@@ -11,6 +11,7 @@ from mini_tf.cli.terminal.completion import recipe_arguments
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import RUNTIME_DEVICE
 from mini_tf.cli.terminal.processes import refuse_stdin
+from mini_tf.recipe.values import SECONDS, real_number
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.progress import show_progress
 
@@ -69,32 +70,30 @@ def sweep(
         space = read_space(arguments)
         search = grid(space) if samples is None else sampled(space, samples, sampler or "random")
         first = next(search)
-        base = checked_base(space, first, samples is None, halving)
+        base, space = checked_base(space, first, samples is None, halving)
     jobs, threads = machine_shares(base.recipe.runtime, len(first) * len(space.seed_arguments), jobs)
     asked = {"sweep": space.as_json, "sampler": samples and (sampler or "random"), "halving": halving and len(first)}
     location = RunLocation(out_dir, name)
     with opened(location, base, asked, threads) as (folder, threads, lock), StopRequest(console.say) as stop:
-        search_ = Sweep(space, base, first, search, halving, folder, threads, console)
+        sweep_ = Sweep(space, base, first, search, halving, folder, threads, console)
         size = f"{samples or len(first)} trials" + (f" of {len(space.seeds)} seeds" if space.seeds else "")
         each = f", {threads} thread{'s' * (threads > 1)} each" if threads else ""
         console.say(f"{size} in {folder}, {jobs} at a time{each}")
-        search_.run(TrialProcesses(jobs, seconds, stop, lock))
-        _show(console, search_)
-        if not search_.complete:
-            left = (samples or len(first)) - sum(trial.state != "unfinished" for trial in search_.trials)
+        sweep_.run(TrialProcesses(jobs, seconds, stop, lock))
+        _show(console, sweep_)
+        if not sweep_.complete:
+            left = (samples or len(first)) - sum(trial.state != "unfinished" for trial in sweep_.trials)
             why = stop.signal.name if stop.signal else "--budget" if budget else "a signal to one of its runs"
             console.say(f"stopped by {why}: {left} trials are left; the same command continues")
-    if search_.complete and search_.best is None:
-        raise search_.failure
+    if sweep_.complete and sweep_.best is None:
+        raise sweep_.failure
     return stop.exit_code
 
 
 def _seconds(budget: str | None) -> float:
     """The time limit; UsageFault if it is not a time."""
-    from mini_tf.recipe.values import Scalar, Seconds, fit
-
-    seconds = math.inf if budget is None else fit(Scalar(budget), Seconds)
-    if not isinstance(seconds, float):
+    seconds = math.inf if budget is None else real_number(budget, [SECONDS])
+    if not seconds or seconds < 0:
         raise UsageFault(f"--budget {budget!r}: must be a time such as 90s or 30m")
     return seconds
 

@@ -19,6 +19,7 @@ from mini_tf.drawing.confusion import draw_confusion
 from mini_tf.drawing.curves.learning import draw_learning_curves
 from mini_tf.drawing.curves.loss import loss_curves
 from mini_tf.drawing.curves.plot import draw_curves
+from mini_tf.drawing.curves.searched import draw_searched
 from mini_tf.drawing.files import draw
 from mini_tf.drawing.glyphs import figure_label
 from mini_tf.drawing.look import DARK, LIGHT, Look, drawn_as
@@ -482,3 +483,22 @@ def test_a_reliability_diagram_has_bars_gaps_and_counts_of_each_bin() -> None:
     assert (upper.get_xlim(), upper.get_ylim()) == ((0, 1), (0, 1))
     assert figure.get_suptitle() == "Expected calibration error 0.126: run"
     assert lower.get_xlabel() == "confidence: probability of the most probable class\nwith temperature 1.7"
+
+
+def test_a_search_has_a_panel_per_key_and_its_best_trial_marked() -> None:
+    points = [
+        ({"lr": "0.01", "kind": "gru"}, 1.5, 0.25),
+        ({"lr": "1e-3", "kind": "softmax"}, 2.0, None),
+        ({"lr": "0.003", "kind": "gru"}, 1.75, None),
+    ]
+    rates, kinds = drawn(lambda: draw_searched(points, "val.loss", "a search", "svg")).axes
+    for axes, x in ((rates, [0.01, 0.001, 0.003]), (kinds, [0, 1, 0])):
+        dots = [line for line in axes.lines if line.get_marker() == "o"]
+        assert {(line.get_xdata()[0], line.get_ydata()[0]) for line in dots} == {*zip(x, [1.5, 2.0, 1.75], strict=True)}
+        [best] = [line for line in dots if line.get_ydata()[0] == 1.5]
+        assert [line.get_color() for line in dots].count(best.get_color()) == 1
+    [interval] = [bar for bar in rates.collections if len(bar.get_segments())]
+    assert interval.get_segments()[0][:, 1].tolist() == [1.25, 1.75]
+    assert (rates.get_xscale(), kinds.get_xscale(), rates.get_ylabel()) == ("log", "linear", "val.loss")
+    assert [tick.get_text() for tick in rates.get_xticklabels()] == ["0.01", "1e-3", "0.003"]
+    assert [tick.get_text() for tick in kinds.get_xticklabels()] == ["gru", "softmax"]

@@ -336,6 +336,7 @@ def test_extending_is_for_the_seeds_one_by_one(whole: Path, tmp_path: Path) -> N
     shutil.copytree(whole, tmp_path / "run")
     refused(minitf("pretrain", TINY, *SEEDS, "-d", tmp_path / "run", "--extend", "2"), "seed-1", exit_code=2)
     one = tmp_path / "run" / "seed-1"
+    refused(minitf("pretrain", TINY, *SEEDS, "-d", tmp_path / "new", "--stop-at", "2"), "3 seeds", exit_code=2)
     assert minitf("pretrain", one, "-d", one, "--extend", "2").exit_code == 0
     assert manifest.read(one).step == 6
 

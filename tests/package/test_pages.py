@@ -52,7 +52,7 @@ def few_steps(block: pages.Block) -> str:
         return f"{diverge.partition('#')[0]} || test $? -eq 7\n{replay}\n"
     script = re.sub(r" train\.(steps|batch_size)=\d+", "", script)  # the last one on a line would be used
     script = re.sub(r"minitf cost (?!.*--lengths)([^#\n]*)", rf"minitf cost --seconds 0.1 \1 {COST} ", script)
-    script = re.sub(r"minitf (pretrain|finetune) ([^ )]+)", rf"minitf \1 \2 {FEW_STEPS}", script)
+    script = re.sub(r"minitf (pretrain|finetune|sweep) ([^ )]+)", rf"minitf \1 \2 {FEW_STEPS}", script)
     # On the way only where the log of a run is compared; a page needs no curve.
     script = re.sub(r"eval.every_steps=2( .*-n (first|opinions|answers)\b)", r"eval.every_steps=1\1", script)
     own = "|".join(
@@ -135,6 +135,7 @@ OF_RUNS = {
     "word-bat-minilm",
     "film",
     "induction-film",
+    "sweep",
 }
 """Pictures of a page, or of what files of a run or of a benchmark, `evaluate --json`, or a model that is not here hold
 as numbers.

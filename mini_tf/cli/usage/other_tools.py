@@ -53,7 +53,7 @@ COMMANDS: dict[str, dict[str, str]] = {
             "`minitf recipe init my.yaml` writes a recipe; `minitf pretrain my.txt` needs none": "init",
             _NO_PREPARATION: "prepare preprocess dataset prepare-data",
             "`minitf sweep RECIPE 'optimizer.lr=[0.01,0.02]'` tries settings; `minitf pretrain RECIPE train.seeds=3`"
-            " several seeds": "search grid optuna ablate tune-hyperparameters hyperopt hpo",
+            " several seeds": "search grid optuna ablate hyperopt hpo",
             "`minitf serve RUN` answers over HTTP, with a page to try it; `minitf chat RUN` in the terminal": (
                 "server api web ui gui app deploy gradio"
             ),

@@ -12,6 +12,8 @@ Points = Sequence[tuple[Mapping[str, str], float, float | None]]
 _BEST, _OTHERS = "#c2410c", "#7a9cc6"
 _LONGEST = 12
 """Characters of a value below the axis."""
+_MOST_TICKS = 8
+"""Most numbers that are all written below the axis."""
 
 
 def draw_searched(points: Points, metric: str, title: str, suffix: str) -> bytes:
@@ -31,10 +33,13 @@ def _draw(points: Points, metric: str, title: str) -> Figure:
         for n in reversed(range(len(points))):  # the best one on top
             style = {"color": _OTHERS if n else _BEST, "marker": "o", "markersize": 4, "capsize": 3}
             axes.errorbar(x[n], points[n][1], points[n][2], **style)
-        if x is not numbers:
-            axes.set_xticks(range(len(places)), [figure_caption(text, _LONGEST) for text in places])
-        elif min(x) > 0 and max(x) >= 10 * min(x):
+        if x is numbers and min(x) > 0 and max(x) >= 10 * min(x):
             axes.set_xscale("log")
+        if x is not numbers or len(places) <= _MOST_TICKS:
+            axes.set_xticks(
+                [x[texts.index(text)] for text in places], [figure_caption(text, _LONGEST) for text in places]
+            )
+            axes.minorticks_off()
         axes.set_xlabel(figure_caption(key, 40))
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)

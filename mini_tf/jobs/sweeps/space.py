@@ -60,11 +60,15 @@ Values = Sequence[str] | Range
 
 @dataclass(frozen=True)
 class Space:
-    """fixed: the arguments that all runs share. searched: by key. seeds: runs of the same settings."""
+    """fixed: the arguments that all runs share. searched: by key. seeds: runs of the same settings.
+
+    of_recipe: the seeds are those of `train.seeds`, of which a run has one.
+    """
 
     fixed: Sequence[str]
     searched: Mapping[str, Values]
     seeds: Sequence[str]
+    of_recipe: bool = False
 
     @property
     def as_json(self) -> dict[str, Any]:
@@ -75,7 +79,8 @@ class Space:
     @property
     def seed_arguments(self) -> Sequence[Sequence[str]]:
         """What chooses the seed of each run of the same settings: nothing of the only one if no seeds are given."""
-        return [[f"{SEED}={seed}"] for seed in self.seeds] or [[]]
+        single = ["train.seeds=1", "train.ensemble=null"] if self.of_recipe else []
+        return [[f"{SEED}={seed}", *single] for seed in self.seeds] or [[]]
 
     def arguments(self, settings: Chosen, *more: str) -> list[str]:
         """The arguments of `minitf pretrain`."""

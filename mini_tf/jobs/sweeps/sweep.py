@@ -13,22 +13,21 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mini_tf.jobs.session import Reporter
-from mini_tf.jobs.sets.run_sets import members
-from mini_tf.jobs.sweeps.space import SEED, Chosen, Search, Space
+from mini_tf.jobs.sweeps.space import Chosen, Search, Space
 from mini_tf.jobs.sweeps.trial_processes import POLL, RunPart, TrialProcesses
 from mini_tf.jobs.sweeps.trials import FAILED, Trial, TrialRun
 from mini_tf.recipe.arguments import split_arguments
 from mini_tf.recipe.metrics import BestMetric, best_metric
 from mini_tf.recipe.reading import Resolved, dump
 from mini_tf.recipe.values import one_line
-from mini_tf.run import manifest
-from mini_tf.run.disk import TEMPORARY, Disk, make_folder, replace, storage_errors
+from mini_tf.run import disk, manifest
+from mini_tf.run.disk import TEMPORARY, Disk, make_folder, storage_errors
 from mini_tf.run.finding import OUTPUTS, is_run, try_lock
 from mini_tf.run.identity import differences, resolve, result_values
 from mini_tf.run.location import RunLocation, explicit_folder
@@ -106,22 +105,22 @@ class Sweep:
         known = next((trial for trial in self.trials if trial.settings == settings), None)
         if known is None:
             known = Trial(len(self.trials) + 1, settings, [])
-            known.runs = [self._run(known, seed) for seed in self.space.seed_arguments]
+            known.runs = [self._run(known, *seed) for seed in self.space.seed_arguments]
             self.trials.append(known)
         return known
 
-    def _run(self, trial: Trial, seed: Sequence[str]) -> TrialRun:
-        folder = self.folder / "-seed-".join([trial.name, *(argument.partition("=")[2] for argument in seed)])
+    def _run(self, trial: Trial, *seed: str) -> TrialRun:
+        folder = self.folder / "-seed-".join([trial.name, *(argument.partition("=")[2] for argument in seed[:1])])
         more, fault = [*seed], None
         try:
             resolved_of(self.space.arguments(trial.settings, *seed))
         except RecipeFault as error:  # of a sample
-            fault = error.message
+            fault = error
         if self.threads is not None:
             more.append(f"runtime.threads={self.threads}")
         if self.rungs and self.base.recipe.eval.every_steps == "auto":
             more.append(f"eval.every_steps={self.rungs[0]}")
-        title = f"{folder.name} ({', '.join([*trial.overrides, *seed])})"
+        title = f"{folder.name} ({', '.join([*trial.overrides, *seed[:1]])})"
         return TrialRun(folder, title, self.space.arguments(trial.settings, *more), fault)
 
     def _compare(self, trials: Sequence[Trial], processes: TrialProcesses) -> bool:
@@ -145,7 +144,7 @@ class Sweep:
         """Say what a run that ended has reached."""
         score, metric = run.score(self.metric, step), f"val.{self.metric.name}"
         if score is None:  # not finite, or of another metric
-            run.fault = f"no {metric} at step {step}"
+            run.fault = RunFault(f"no {metric} at step {step}")
         result = f"{metric} {self.metric.value(score or 0.0):.4f} at step {step or run.step}"
         if score in (FAILED, None):
             result = f"failed: {run.error or f'no {metric}'}"
@@ -165,7 +164,7 @@ class Sweep:
     def failure(self) -> WorkerFault:
         """The error of the first trial, where all failed."""
         run = self.trials[0].runs[0]
-        code = manifest.read(run.folder).exit_code if is_run(run.folder) else None
+        code = manifest.read(run.folder).exit_code if is_run(run.folder) else run.fault and run.fault.exit_code
         return WorkerFault(code or 1, f"all trials failed; {run.folder.name}: {run.error}")
 
     def write_best(self, best: Trial, mean: Mean) -> Path:
@@ -173,13 +172,14 @@ class Sweep:
         seeds = f" ± {mean.half:.4f} over {mean.n} seeds" if mean.half is not None else ""
         measured = f"val.{self.metric.name} {mean.mean:.4f}{seeds}"
         title = one_line(f"{best.name} of {self.folder.name}: {' '.join(best.overrides)}; {measured}")
-        recipe = resolved_of(self.space.arguments(best.settings, *self.space.seed_arguments[0])).recipe
+        seed = [] if self.space.of_recipe else self.space.seed_arguments[0]
+        recipe = resolved_of(self.space.arguments(best.settings, *seed)).recipe
         return self.write("best.yaml", f"# {title}\n{dump(recipe)}".encode())
 
     def write(self, name: str, content: bytes) -> Path:
         """Write a file of the folder."""
         with storage_errors(f"writing {name}"):
-            replace(Disk(), self.folder / name, content)
+            disk.replace(Disk(), self.folder / name, content)
         return self.folder / name
 
     def to_json(self) -> dict[str, Any]:
@@ -197,10 +197,11 @@ def resolved_of(arguments: Sequence[str]) -> Resolved:
     return resolve(*split_arguments(arguments))
 
 
-def checked_base(space: Space, settings: Sequence[Chosen], strict: bool, halving: bool) -> Resolved:
-    """The recipe of the first settings that give one. UsageFault if it cannot be searched.
+def checked_base(space: Space, settings: Sequence[Chosen], strict: bool, halving: bool) -> tuple[Resolved, Space]:
+    """The recipe of the first settings that give one, and the space, with the seeds of that recipe if it has several.
 
     strict: RecipeFault for any settings that do not give one; else only if none do, since samples cannot be chosen.
+    Raises UsageFault if the recipe cannot be searched.
     """
     faults, recipes = list[RecipeFault](), list[Resolved]()
     for chosen in settings:
@@ -212,14 +213,16 @@ def checked_base(space: Space, settings: Sequence[Chosen], strict: bool, halving
             break
     if faults and (strict or not recipes):
         raise faults[0]
-    resolved = recipes[0]
-    if several := members(resolved):
-        hint = f"{SEED}=1..3 in place of train.seeds, data.split as a share"
-        raise UsageFault(f"a sweep of a recipe that is {len(several)} {several[0].kind}s itself", hint=hint)
-    if halving and (resolved.recipe.train.known_steps is None or resolved.recipe.eval.every_steps is None):
+    base, train = recipes[0], recipes[0].recipe.train
+    if train.seeds > 1:
+        seeds = space.seeds or [str(train.seed + n) for n in range(train.seeds)]
+        space = replace(space, seeds=seeds, of_recipe=True)
+    if base.recipe.data.split.is_set:
+        raise UsageFault("a sweep of a cross-validation", hint="data.split=10% takes one validation split")
+    if halving and (train.known_steps is None or base.recipe.eval.every_steps is None):
         hint = "give train.steps and eval.every_steps"
         raise UsageFault("--halving compares at evaluations after a part of the steps, which are not known", hint=hint)
-    return resolved
+    return base, space
 
 
 @contextmanager
@@ -255,7 +258,7 @@ def opened(
             raise RunFault(f"{folder} is not empty and not a sweep", hint="choose another name with -n")
         else:
             with storage_errors(f"writing {NAME}"):
-                replace(Disk(), path, json.dumps({"decides": decides, "threads": threads}, indent=1).encode())
+                disk.replace(Disk(), path, json.dumps({"decides": decides, "threads": threads}, indent=1).encode())
         yield folder, threads, lock
     finally:
         os.close(lock)

@@ -23,8 +23,10 @@ from mini_tf.training.signals import StopRequest
 POLL = 0.05
 STOPPED = {128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)}
 """Exit codes of a run that was stopped after saving."""
-_OF_ALL = (2, 4, 5, 9)
-"""Exit codes for usage, data, folders and devices, which are the same for all runs, and end the sweep."""
+_OF_ALL = (2, 5, 9)
+"""Exit codes for usage, folders and devices, which are the same for all runs, and end the sweep."""
+_OF_DATA = 4
+"""That for data, which ends it if no run has ended well."""
 
 
 def machine_shares(runtime: Runtime, n_runs: int, jobs: int | None) -> tuple[int, int | None]:
@@ -117,13 +119,13 @@ class TrialProcesses:
         fault: MinitfError | None = read_fault(ended.faults, 0)
         if code < 0:
             fault = Unavailable(f"killed by signal {-code}")
-        elif code in _OF_ALL and fault is not None:
+        elif fault is not None and (code in _OF_ALL or (code == _OF_DATA and not self.step_seconds)):
             raise fault
         seconds = time.monotonic() - ended.started
         if code == 0:
             self.step_seconds = max(self.step_seconds, seconds / part.steps)
         elif run.error is None:
-            run.fault = f"exit code {code}" if fault is None else fault.message
+            run.fault = fault or MinitfError(f"exit code {code}")
         report(run, seconds)
         return True
 

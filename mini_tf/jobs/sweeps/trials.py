@@ -12,6 +12,7 @@ from mini_tf.run import manifest
 from mini_tf.run.finding import is_run
 from mini_tf.run.metric_files import curve
 from mini_tf.scores.intervals import Mean, mean_interval
+from mini_tf.system.errors import MinitfError
 
 FAILED = math.inf
 """Score of a run that failed."""
@@ -27,7 +28,7 @@ class TrialRun:
     folder: Path
     title: str
     arguments: Sequence[str]
-    fault: str | None = None
+    fault: MinitfError | None = None
 
     @property
     def step(self) -> int:
@@ -38,7 +39,9 @@ class TrialRun:
         """Why it failed; None if it did not."""
         record = manifest.read(self.folder) if is_run(self.folder) else None
         failed = record is not None and record.state in ("failed", "diverged")
-        return f"{record.error}" if failed and record is not None else self.fault
+        if failed and record is not None:
+            return f"{record.error}"
+        return None if self.fault is None else self.fault.message
 
     def score(self, metric: BestMetric, step: int | None) -> float | None:
         """At the evaluation after `step`, or at the end; None if it has not come so far.
@@ -58,7 +61,7 @@ class TrialRun:
 
 @dataclass
 class Trial:
-    """Chosen that are tried. step: where its runs were compared last, None at their end; scores: there, by run.
+    """Settings that are tried. step: where its runs were compared last, None at their end; scores: there, by run.
 
     stopped: others were better there.
     """

@@ -197,14 +197,21 @@ def test_no_trial_is_begun_that_would_not_end_in_time(tmp_path: Path) -> None:
 
 
 def test_a_budget_ends_a_sweep_and_the_same_command_continues(tmp_path: Path) -> None:
-    arguments = (rates(RATES[:2]), "--jobs", "1")
+    arguments = (rates(RATES[:2]), "train.seed=4", "train.seeds=2", "--jobs", "2")  # seeds of a recipe, too
     result, done = swept(tmp_path / "sweep", *arguments, "--budget", "0.001s")
     assert (result["complete"], result["best"]) == (False, None)
     assert done.stderr.endswith("stopped by --budget: 2 trials are left; the same command continues\n")
     assert list_runs(tmp_path / "sweep") == []
     result, _ = swept(tmp_path / "sweep", *arguments, "--budget", "2h")
     assert result["complete"]
-    assert all(math.isfinite(trial["mean"]) for trial in result["trials"])
+    assert all(math.isfinite(trial["interval"]) for trial in result["trials"])
+    runs = {run.name: manifest.read(run).decides for run in list_runs(tmp_path / "sweep")}
+    assert [*runs] == [f"trial-00{n}-seed-{seed}" for n in (1, 2) for seed in (4, 5)]
+    assert {name: (keys["train.seed"], keys["train.seeds"]) for name, keys in runs.items()} == {
+        name: (int(name[-1]), 1) for name in runs
+    }
+    best = yaml.safe_load((tmp_path / "sweep" / "best.yaml").read_text())["train"]
+    assert (best["seed"], best["seeds"]) == (4, 2)
 
 
 def test_wrong_sweeps_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +224,7 @@ def test_wrong_sweeps_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     refused(sweep("optimizer.lr=1e-3..1e-1"), "--samples N", exit_code=2)
     refused(sweep("optimizer.lr=3e-3..1e-3"), "3e-3 is more than 1e-3", exit_code=2)
     refused(sweep("model.n_heads=[2,3]"), "n_heads", "divide", exit_code=3)
-    refused(sweep("train.seeds=2", rates(RATES[:2])), "train.seed=1..3", exit_code=2)
+    refused(sweep("data.split={folds: 3}", rates(RATES[:2])), "cross-validation", exit_code=2)
     refused(sweep(rates(RATES[:2]), "--metric", "f1"), "next_token has no metric 'f1'", exit_code=3)
     refused(sweep(rates(RATES[:2]), "--budget", "soon"), "must be a time such as 90s or 30m", exit_code=2)
     refused(sweep(rates(RATES[:3]), "--halving", "eval.every_steps=null"), "eval.every_steps", exit_code=2)
