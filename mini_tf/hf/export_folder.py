@@ -1,5 +1,6 @@
 """What every export has: a new folder, which is whole or not there, its files and its model card."""
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,25 +48,24 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder, which becomes `folder` at the end of the block, and is removed after an exception.
 
     So an export is whole or not there, even if the process is killed; what is left then, the next one there removes.
-    RunFault if `folder` exists and is not empty; an empty one stays the same folder.
+    RunFault if `folder` exists and is not empty, or cannot be replaced.
     """
-    exists = folder.exists()
-    temporary = folder / f"{TEMPORARY}export" if exists else folder.with_name(TEMPORARY + folder.name)
-    if exists and not (folder.is_dir() and all(path == temporary for path in folder.iterdir())):
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise RunFault(
             f"{folder} exists and is not an empty folder", hint="give another one with -o", where=[str(folder)]
         )
+    whole = folder.resolve()
+    if whole == Path.cwd() or os.path.ismount(whole):
+        fault = f"{folder} is {'the working directory' if whole == Path.cwd() else 'a mount point'}"
+        raise RunFault(f"{fault}, which a new folder cannot replace", hint="-o names one in it", where=[str(folder)])
+    temporary = whole.with_name(TEMPORARY + whole.name)
     remove_path(temporary)
     try:
         with storage_errors(f"writing {folder}"):
             temporary.mkdir(parents=True)
         yield temporary
         with storage_errors(f"writing {folder}"):
-            if exists:
-                for path in sorted(temporary.iterdir()):
-                    path.rename(folder / path.name)
-            else:
-                temporary.rename(folder)
+            temporary.rename(whole)  # which replaces an empty folder
     finally:
         remove_path(temporary)
 
