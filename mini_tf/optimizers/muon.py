@@ -32,6 +32,8 @@ COEFFICIENTS = (
 """(a, b, c) of each step; the last triple is repeated."""
 SAFETY = 1.01
 """Inputs are scaled down by this: singular values above the interval of a polynomial would diverge."""
+GRAM_STEPS = 3
+"""Steps in a row on the Gram matrix alone: its rounding errors grow with the square of the coefficients a."""
 
 
 class Settings(AdamSettings):
@@ -67,14 +69,30 @@ def orthogonalize(matrices: Tensor, n_steps: int) -> Tensor:
     exact = torch.float32 if wide.dtype == torch.bfloat16 else wide.dtype
     norms = torch.linalg.vector_norm(wide, dim=(-2, -1), keepdim=True, dtype=exact)
     x = wide / (norms * SAFETY + 1e-7).to(wide.dtype)
-    for step in range(n_steps):
+    # Products of R x R matrices are fewer operations than those of x if it is wide; bf16 is too coarse for them.
+    group = GRAM_STEPS if 2 * x.shape[-1] > 3 * x.shape[-2] and wide.dtype == exact else 1
+    for start in range(0, n_steps, group):
+        x = _several_steps(x, range(start, min(start + group, n_steps)))
+    result: Tensor = x if wide is matrices else x.mT
+    return result
+
+
+def _several_steps(x: Tensor, steps: range) -> Tensor:
+    """Newton-Schulz steps on x (n, R, C), which is multiplied once: each step is a polynomial in the Gram matrix G, and
+    so is the next G, P G P with P = a + Q and Q = b G + c G^2. All of them commute."""
+    gram = x @ x.mT
+    factor, rest = 1.0, torch.zeros_like(gram)  # the steps so far: x -> factor x + rest x
+    for step in steps:
         a, b, c = COEFFICIENTS[min(step, len(COEFFICIENTS) - 1)]
         if step < len(COEFFICIENTS) - 1:
             a, b, c = a / SAFETY, b / SAFETY**3, c / SAFETY**5
-        gram = x @ x.mT
-        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    result: Tensor = x if wide is matrices else x.mT
-    return result
+        q = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        rest = q if step == steps[0] else torch.baddbmm(a * rest + factor * q, q, rest)
+        factor *= a
+        if step != steps[-1]:
+            gram = torch.baddbmm(gram, q, gram, beta=a)
+            gram = torch.baddbmm(gram, q, gram, beta=a)
+    return torch.baddbmm(x, rest, x, beta=factor)
 
 
 class Muon(AdamW):
