@@ -521,6 +521,20 @@ def test_another_shape_machine_or_length_is_another_question(cache: Path, monkey
     assert len([*cache.iterdir()]) == 6
 
 
+def test_a_run_too_short_to_measure_has_the_precision_of_a_longer_one(cache: Path) -> None:
+    def short() -> Setup:
+        return tune(setup(), work(20), Machine(0.001, bf16=0.4))
+
+    assert ask(short, steps=20).precision == "fp32"
+    ask(find)
+    (cache / "0.json").write_text("{")
+    known = ask(never, steps=20)
+    assert (known.precision, known.threads, known.undecided) == ("bf16", 2, set())
+    assert known.reasons["precision"].endswith("measured in a run of another length")
+    assert known.reasons["threads"] == TOO_SHORT
+    assert ask(short, steps=20, d_model=9).precision == "fp32", "another model"
+
+
 @pytest.mark.parametrize("make", [lambda length: Horizon(steps=length), lambda length: Horizon(seconds=float(length))])
 def test_lengths_that_differ_by_more_than_the_root_of_two_are_never_one_question(
     make: Callable[[int], Horizon],

@@ -31,16 +31,43 @@ def cached_tuning(
 ) -> Setup:
     """The result of `tune` for this shape and about this length on this machine, cached or new; `log` prints which.
 
+    A precision that was not measured, as the run is short or the machine busy, is that of a run of another length.
     shape: everything else that the time of a step depends on, as JSON.
     """
     start = {"start": setup.settings, "undecided": sorted(setup.undecided)}
     facts = json.loads(json.dumps({**shape, **_length(length), **start, **_machine(setup.device)}))
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     try:
-        path = cache_folder() / "tuning" / f"{key}.json"
+        folder = cache_folder() / "tuning"
     except StorageFault as fault:
         log(f"tuning: {fault.message}; the result is not cached")
         return tune()
+    decided = _cached(folder / f"{key}.json", facts, setup, tune, log)
+    if "precision" not in setup.undecided or "precision" in decided.measured:
+        return decided
+    return _with_known_precision(decided, folder, facts)
+
+
+def _with_known_precision(decided: Setup, folder: Path, facts: dict[str, Any]) -> Setup:
+    """The setup with the precision that was measured for a run of another length, if there was one; which is faster
+    does not depend on the length."""
+    length = {name: facts[name] for name in ("steps", "seconds")}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            precision, reason = content["decided"]["precision"]
+            measured = "precision" in content["measured"] and {**content["facts"], **length} == facts
+            if measured and _is_valid("precision", precision, decided):
+                return decided.decided("precision", precision, f"{safe_text(reason)} in a run of another length")
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # damaged, which its own run will say
+            continue
+    return decided
+
+
+def _cached(
+    path: Path, facts: dict[str, Any], setup: Setup, tune: Callable[[], Setup], log: Callable[[str], None]
+) -> Setup:
+    """The result of `tune` in the file, or a new one, which is written there."""
     if path.is_file():
         try:
             cached = _read(path, facts, setup)
