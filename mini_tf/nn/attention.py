@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from mini_tf.nn.layers.attention_kernels import attend, repeat_kv, scores_mask
 from mini_tf.nn.layers.kernels import FusedLinear, ResidualLinear, split_outputs
 from mini_tf.nn.layers.norm import rms_norm
+from mini_tf.nn.layers.rotated_heads import fuses, rotated_heads
 from mini_tf.nn.mixer import (
     Ability,
     AttentionDims,
@@ -114,9 +115,8 @@ class MultiHeadProjections(Mixer):
         visibility: Visibility,
         state: State | None = None,
     ) -> ForwardOutput:
-        return ForwardOutput(
-            self.out(attended.transpose(1, 2).flatten(2)), None, state
-        )  # (B,H,L,V) -> (B,L,H*V) -> (B,L,D)
+        y = self.out(attended.transpose(1, 2).flatten(2))  # (B,H,L,V) -> (B,L,H*V) -> (B,L,D)
+        return ForwardOutput(y, None, state)
 
     def fast_projections(self) -> FastProjections:
         """Self-attention: the projections of the fast decoder."""
@@ -152,15 +152,20 @@ class MultiHeadProjections(Mixer):
         if self.cross:
             recalled = memory if isinstance(memory, dict) else self.recall(memory, visibility.memory)
             return self.project_query(x), recalled["k"], recalled["v"]
+        n_heads, n_kv_heads, d_k = self.dims.n_heads, self.dims.n_kv_heads, self.dims.d_k
         if not self.qk_norm and not self._rotary:
-            q, k, v = self._split(x, memory, self.sizes)
-            return (
-                self._heads(q).transpose(1, 2),
-                self._heads(k).transpose(1, 2),
-                self._heads(v, self.dims.d_v).transpose(1, 2),
-            )
+            widths = zip(self._split(x, memory, self.sizes), (d_k, d_k, self.dims.d_v), strict=True)
+            q, k, v = (self._heads(part, width).transpose(1, 2) for part, width in widths)
+            return q, k, v
+        if fuses(x) and self.q_norm is None:
+            encoding = self._positional_encoding[0] if self._rotary else None
+            rotations = None if encoding is None else encoding.rotations(visibility.queries, d_k, x)
+            if encoding is None or rotations is not None:
+                self._require_same(x, memory)
+                eps = qk_norm_eps(x.dtype) if self.qk_norm else None
+                return rotated_heads(self.qkv(x), (n_heads, n_kv_heads, d_k), rotations, eps)
         q_and_k, v = self.project_heads(x, memory)
-        q, k = self.rotated(q_and_k, visibility).transpose(1, 2).split([self.dims.n_heads, self.dims.n_kv_heads], dim=1)
+        q, k = self.rotated(q_and_k, visibility).transpose(1, 2).split([n_heads, n_kv_heads], dim=1)
         return q, k, v
 
     def project_heads(
@@ -183,16 +188,18 @@ class MultiHeadProjections(Mixer):
         return self.normed(q_and_k) if last else q_and_k
 
     def _split(self, x: Tensor, memory: Tensor | State, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
+        self._require_same(x, memory)
+        return split_outputs(self.qkv, x, sizes)
+
+    def _require_same(self, x: Tensor, memory: Tensor | State) -> None:
         if isinstance(memory, dict) or memory.shape != x.shape:
             raise ValueError(
                 "self-attention needs x itself as memory; build the mixer with attention 'cross' for another memory"
             )
-        return split_outputs(self.qkv, x, sizes)
 
     @property
     def _rotary(self) -> bool:
-        encoding = self._positional_encoding[0]
-        return encoding is not None and "rotary" in encoding.applies_to
+        return (encoding := self._positional_encoding[0]) is not None and "rotary" in encoding.applies_to
 
     @property
     def _bias_encoding(self) -> PositionalEncoding | None:

@@ -49,6 +49,14 @@ class PositionalEncoding(nn.Module):
         """
         return x
 
+    def rotations(self, token_positions: TokenPositions, d_k: int, like: Tensor) -> Tensor | None:
+        """Complex numbers (B or 1, L, 1, d_k/2) of absolute value 1 by which `rotate` multiplies x_j + i x_(j + d_k/2);
+        the real and imaginary parts of its outputs are adjacent. None if it does otherwise, or on this device.
+
+        like: a tensor with the device, and of at most the precision.
+        """
+        return None
+
     def bias(self, distance: Tensor, q: Tensor | None = None, k: Tensor | None = None) -> Tensor | None:
         """Bias (B or 1, H, ...) of the attention scores at `distance` (B or 1, ...), query minus key position.
 

@@ -105,6 +105,9 @@ class Rotary(PositionalEncoding):
         first, second = x.chunk(2, dim=-1)
         return torch.stack([first * cos - second * sin, second * cos + first * sin], dim=-1).flatten(-2)
 
+    def rotations(self, token_positions: TokenPositions, d_k: int, like: Tensor) -> Tensor | None:
+        return self._rotations(token_positions, like)[2] if d_k == self.d_k else None
+
     def _rotations(self, token_positions: TokenPositions, like: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """cos and sin of every pair's angle, (B or 1, L, 1, K/2), and on a device of `COMPLEX` cos + i sin.
 

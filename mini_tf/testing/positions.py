@@ -27,7 +27,7 @@ def cases(settings: PositionalEncodingSettings) -> list[Case]:
         max_positions_are_enforced,
         every_parameter_has_a_gradient,
     )
-    rotary = (rotate_is_linear,) if "rotary" in settings.APPLIES_TO else ()
+    rotary = (rotate_is_linear, rotations_are_those_of_rotate) if "rotary" in settings.APPLIES_TO else ()
     return [*cases_of((*checks, *rotary), settings), *_in_models(settings), *_with_mixers(settings)]
 
 
@@ -183,6 +183,16 @@ def rotate_is_linear(settings: PositionalEncodingSettings) -> None:
         assert_same(encoding.rotate(heads, token_positions, 2).norm(dim=-1), heads.norm(dim=-1), message)
         message = "rotate must treat queries and keys alike if `orthogonal`"
         assert_same(encoding.rotate(heads, token_positions, 2), encoding.rotate(heads, token_positions, 0), message)
+
+
+def rotations_are_those_of_rotate(settings: PositionalEncodingSettings) -> None:
+    """Mixers use one or the other."""
+    x, token_positions = _heads(), TokenPositions(L, 3)
+    for encoding in (tiny_layers(settings).of_layer(layer) for layer in range(N_LAYERS)):
+        if (rotations := encoding.rotations(token_positions, DIMS.d_k, x)) is not None:
+            rotated = torch.complex(*x.chunk(2, dim=-1)) * rotations
+            message = "rotate must multiply pairs of dimensions by `rotations`"
+            assert_same(encoding.rotate(x, token_positions, 2), torch.view_as_real(rotated).flatten(-2), message)
 
 
 def every_parameter_has_a_gradient(settings: PositionalEncodingSettings) -> None:

@@ -16,13 +16,14 @@ from torch.autograd import gradcheck
 from torch.overrides import TorchFunctionMode
 from torch.testing import assert_close
 
-from mini_tf.nn.layers import attention_kernels
+from mini_tf.nn.layers import attention_kernels, rotated_heads
 from mini_tf.nn.layers.attention_kernels import Kernel, attend
 from mini_tf.nn.layers.cross_entropy import CHUNK, cross_entropy
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS, FeedForward, activate
 from mini_tf.nn.layers.head import Transform
 from mini_tf.nn.layers.kernels import Dropout
 from mini_tf.nn.layers.norm import NORMS, build_norm, fast_norm, rms_norm
+from mini_tf.nn.mixer import AttentionDims, LayerSpec
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.positions import rotary
 from mini_tf.recipe.kinds import settings_of
@@ -500,3 +501,65 @@ def test_attention_in_half_precision_has_the_gradients_of_full_within_its_digits
         strict=True,
     ):
         assert (mine.double() - theirs).norm() < 2e-2 * theirs.norm()
+
+
+@pytest.mark.parametrize(("causal", "n_queries"), [(True, 6), (False, 6), (False, 3)])
+def test_attention_in_half_precision_without_a_mask_is_its_formula(causal: bool, n_queries: int) -> None:
+    """Values and gradients, of strided inputs as of a projection; longer rows are left to the fused kernel."""
+    q, k, v = (
+        drawn(2, n, 3, 8, seed=n, dtype=torch.float32).detach().bfloat16().transpose(1, 2).requires_grad_()
+        for n in (n_queries, 6, 6)
+    )
+    full = [t.detach().double().requires_grad_() for t in (q, k, v)]
+    scores = full[0] @ full[1].transpose(-1, -2) * 0.7
+    keep = torch.ones(n_queries, 6).tril().bool() if causal else torch.ones(n_queries, 6).bool()
+    expected = scores.masked_fill(~keep, -torch.inf).softmax(-1) @ full[2]
+    up = drawn(*expected.shape, seed=9, dtype=torch.float32).detach().bfloat16()
+    results = []
+    for longest in (6, 5):
+        with pytest.MonkeyPatch.context() as patch, Made() as made:
+            patch.setattr(attention_kernels, "HALF_LENGTH", longest)
+            visibility = Visibility(causal, TokenPositions(n_queries), TokenPositions(6))
+            attended = attend(q, k, v, visibility, 0.7)
+        assert ("scaled_dot_product_attention" in made.names) is (longest < 6)
+        results.append((attended, *torch.autograd.grad(attended, (q, k, v), up)))
+    for unfused, fused, exact in zip(
+        *results, (expected, *torch.autograd.grad(expected, full, up.double())), strict=True
+    ):
+        assert unfused.dtype == torch.bfloat16
+        assert (unfused.double() - exact).norm() < 2e-2 * exact.norm()
+        assert (fused.double() - exact).norm() < 2e-2 * exact.norm()
+
+
+@pytest.mark.parametrize("qk_norm", [False, True])
+@pytest.mark.parametrize(
+    "positions", [{"kind": "rotary", "base": 50.0}, {"kind": "rotary", "share": 0.5}, {"kind": "none"}]
+)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.bfloat16, 2e-2)])
+def test_heads_in_one_function_are_those_of_single_operations(
+    positions: dict[str, Any], qk_norm: bool, dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queries, keys and values of grouped heads, and the gradients of all inputs, of packed documents."""
+    word, settings = positions["kind"], {name: value for name, value in positions.items() if name != "kind"}
+    encoding = settings_of("positions", word)(**settings).build(24, 4, 6, 16)  # type: ignore[attr-defined]
+    torch.manual_seed(0)
+    dims = AttentionDims(d_model=24, d_memory=24, n_heads=4, n_kv_heads=2, d_k=6, d_v=4)
+    mixer = settings_of("attention", "softmax")(qk_norm=qk_norm).build(dims, LayerSpec(0, 1, "self", encoding, True))  # type: ignore[attr-defined]
+    mixer, x = mixer.to(dtype), drawn(2, 9, 24).detach().to(dtype).requires_grad_()
+    token_positions = TokenPositions.packed(torch.tensor([[1] * 9, [1, 1, 1, 2, 2, 2, 2, 0, 0]]))
+    visibility = Visibility(True, token_positions, token_positions)
+    sides = []
+    for devices in ({"cpu"}, set[str]()):
+        monkeypatch.setattr(rotated_heads, "FUSED", devices)
+        heads = mixer.project(x, x, visibility)
+        ups = [drawn(*part.shape, seed=n).detach().to(dtype) for n, part in enumerate(heads)]
+        sides.append((*heads, *torch.autograd.grad(heads, (x, *mixer.qkv.parameters()), ups)))
+    for fused, single in zip(*sides, strict=True):
+        assert fused.dtype == dtype
+        assert (fused - single).double().norm() <= tolerance * single.double().norm()
+
+
+def test_heads_in_one_function_pass_gradcheck() -> None:
+    rotations = torch.polar(torch.ones(1, 3, 1, 2).double(), drawn(1, 3, 1, 2).detach())
+    for arguments in (rotations, 0.1), (rotations, None), (None, 0.1):
+        assert gradcheck(lambda x, given=arguments: rotated_heads.rotated_heads(x, (2, 1, 4), *given), drawn(1, 3, 15))

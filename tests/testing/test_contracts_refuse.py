@@ -217,10 +217,10 @@ class SeesNeighborDocuments(Heads):
 class PositionsOfChunks(Heads):
     """Positions count anew every 64 tokens of a call."""
 
-    def rotated(self, q_and_k: Tensor, visibility: Visibility) -> Tensor:
+    def project(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> tuple[Tensor, Tensor, Tensor]:
         whole = visibility.queries
-        counted = replace(whole, positions=torch.arange(whole.length).expand(len(q_and_k), -1) % 64)
-        return super().rotated(q_and_k, replace(visibility, queries=counted))
+        counted = replace(whole, positions=torch.arange(whole.length).expand(len(x), -1) % 64)
+        return super().project(x, memory, replace(visibility, queries=counted))
 
 
 class Reversing(Heads):
@@ -464,6 +464,20 @@ class Turned(Biases):
         return x * (1 + token_positions.all_positions(x.device)[..., None, None])
 
 
+class TurnedBack(Biases):
+    """Rotates in the sense opposite to its rotations."""
+
+    applies_to = frozenset({"rotary"})
+
+    def rotations(self, token_positions: TokenPositions, d_k: int, like: Tensor) -> Tensor:
+        angle = token_positions.all_positions(like.device)[..., None, None].double().expand(-1, -1, 1, d_k // 2)
+        return torch.polar(torch.ones_like(angle), angle)
+
+    def rotate(self, x: Tensor, token_positions: TokenPositions, n_queries: int | None = None) -> Tensor:
+        rotations = self.rotations(token_positions, x.shape[-1], x)
+        return torch.view_as_real(torch.complex(*x.chunk(2, dim=-1)) * rotations.conj()).flatten(-2)
+
+
 def alone(encoding: type[Biases], applies_to: str, **declared: Any) -> PositionalEncodingSettings:
     def build(settings: Table, d_model: int, n_heads: int, d_k: int, context: int) -> Biases:
         return encoding(n_heads)
@@ -491,6 +505,7 @@ FAULTY_POSITIONS: list[tuple[PositionalEncodingSettings, str, str]] = [
         r"must be equal: \[3, None, None\]",
     ),
     (alone(Turned, "rotary"), "rotate_is_linear", "must preserve norms"),
+    (alone(TurnedBack, "rotary"), "rotations_are_those_of_rotate", "must multiply pairs of dimensions"),
 ]
 
 

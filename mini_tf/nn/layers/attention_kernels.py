@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from mini_tf.nn.positional_encoding import PositionalEncoding
@@ -25,6 +26,10 @@ MORE_ELEMENTS = {"cuda": 2**26}
 ZEROS_IF_BLIND = frozenset({"cpu"})
 """Devices whose kernels give zeros, and gradients of 0, for a query that attends to nothing; those of GPUs, and of
 runtimes that a model is exported to, give NaN."""
+
+
+HALF_LENGTH = 256
+"""Maximum length of rows whose attention in bf16 is computed unfused on a CPU: longer ones have too many weights."""
 
 
 def fused_attention(
@@ -42,6 +47,11 @@ def fused_attention(
     and its output is replaced by zeros, so no gradient passes through it.
     """
     d_k, d_v = q.shape[-1], v.shape[-1]
+    half = q.dtype == torch.bfloat16 and q.device.type == "cpu" and torch.is_grad_enabled()
+    short = max(q.shape[2], k.shape[2]) <= HALF_LENGTH
+    if half and short and mask is None and not dropout_rate and not torch.compiler.is_compiling():
+        attended: Tensor = _HalfAttention.apply(q, k, v, scale, causal)
+        return attended
     if scale == 0 and torch.compiler.is_exporting():  # of uniform weights: ONNX Runtime refuses this scale
         q, scale = q * 0, 1.0
     blind = None
@@ -54,7 +64,7 @@ def fused_attention(
         q, k = F.pad(q, (0, d_v - d_k)), F.pad(k, (0, d_v - d_k))
     elif d_v < d_k:
         v = F.pad(v, (0, d_k - d_v))
-    if q.dtype == torch.bfloat16 and q.device.type == "cpu" and torch.is_grad_enabled():
+    if half:
         # On CPUs the backward pass of the fused kernel takes five to twenty times as long in bf16 as in fp32.
         with torch.autocast("cpu", enabled=False):
             mask = mask.float() if mask is not None and mask.dtype == torch.bfloat16 else mask
@@ -65,6 +75,36 @@ def fused_attention(
         y = F.scaled_dot_product_attention(q, k, v, mask, dropout_rate, causal, scale=scale)
     y = y if blind is None else y.masked_fill(blind, 0.0)
     return y[..., :d_v] if d_v < d_k else y
+
+
+class _HalfAttention(torch.autograd.Function):
+    """Attention without a mask tensor in bf16 on a CPU, whose fused kernel has no fast backward pass in it.
+
+    As in fused kernels of GPUs, attention scores and softmax are in fp32, weights and products of gradients in bf16.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> Tensor:
+        ctx.shape, ctx.scale = q.shape, scale
+        q, k, v = (t.flatten(0, 1) for t in (q, k, v))  # (B H, L, K), (B H, M, K), (B H, M, V)
+        with torch.autocast("cpu", enabled=False):
+            scores = torch.bmm(q.float() * scale, k.float().mT)
+        if causal:
+            scores += scores.new_full(scores.shape[1:], -torch.inf).triu_(1)
+        weights = scores.softmax(dim=-1).to(q.dtype)
+        ctx.save_for_backward(q, k, v, weights)
+        attended: Tensor = torch.bmm(weights, v).unflatten(0, ctx.shape[:2])
+        return attended
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, weights = ctx.saved_tensors
+        dy = dy.flatten(0, 1)
+        d_weights = torch.bmm(dy, v.mT)
+        d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype).mul_(ctx.scale)
+        gradients = torch.bmm(d_scores, k), torch.bmm(d_scores.mT, q), torch.bmm(weights.mT, dy)
+        return *(t.unflatten(0, ctx.shape[:2]) for t in gradients), None, None
 
 
 def repeat_kv(keys: Float[Tensor, "B G M K"], n_heads: int) -> Float[Tensor, "B H M K"]:

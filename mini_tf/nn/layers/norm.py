@@ -45,23 +45,33 @@ class _UnitRMS(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
-        d = x.shape[-1]
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        r = norm.square_().mul_(1 / d).add_(eps).rsqrt_()
-        y: Tensor = x * r
+        y, r = unit_rms(x, eps)
         ctx.save_for_backward(y, r)
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
-        y, r = ctx.saved_tensors
-        d = y.shape[-1]
-        norm = torch.full_like(r, d**0.5)
-        # The kernel ignores strides.
-        rows = [t.reshape(-1, t.shape[-1]).contiguous() for t in (dy, y, r * d**0.5, norm)]
-        dx, _ = torch.ops.aten._weight_norm_interface_backward(*rows, 0)
-        return dx.view_as(y), None
+        return unit_rms_backward(dy, *ctx.saved_tensors), None
+
+
+def unit_rms(x: Float[Tensor, "*at D"], eps: float) -> tuple[Float[Tensor, "*at D"], Float[Tensor, "*at 1"]]:
+    """y = x r and r = 1 / sqrt(mean(x^2) + eps)."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    r = norm.square_().mul_(1 / x.shape[-1]).add_(eps).rsqrt_()
+    return x * r, r
+
+
+def unit_rms_backward(
+    dy: Float[Tensor, "*at D"], y: Float[Tensor, "*at D"], r: Float[Tensor, "*at 1"]
+) -> Float[Tensor, "*at D"]:
+    """The gradient of x; see `_UnitRMS`."""
+    d = y.shape[-1]
+    norm = torch.full_like(r, d**0.5)
+    # The kernel ignores strides.
+    rows = [t.reshape(-1, t.shape[-1]).contiguous() for t in (dy, y, r * d**0.5, norm)]
+    dx: Tensor = torch.ops.aten._weight_norm_interface_backward(*rows, 0)[0]
+    return dx.view_as(y)
 
 
 NORMS: dict[str, Callable[[int, float, bool, bool], nn.Module]] = {
