@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import conversations
 import pytest
 from commands import ROOT, minitf, refused, trained
 from processes import Command
@@ -224,7 +225,7 @@ def test_a_banner_says_which_model_answers_and_how_to_leave(decoder: Path) -> No
     assert said[1] == "/help lists commands, Ctrl-C stops the output, /quit ends"
     assert [
         word
-        for word in ("/set", "/retry", "/quit", '"""', "//TEXT")
+        for word in ("/set", "/retry", "/reset", "/quit", '"""', "//TEXT")
         if not any(line.startswith(word) for line in said[2:])
     ] == []
     _, quiet = in_the_loop("/help")(decoder, "-q")
@@ -305,6 +306,33 @@ def test_retry_answers_the_last_prompt_with_another_seed(decoder: Path) -> None:
         assert [one["result"] for one in answers] == expected
     answers, said = in_the_loop("Once", "/retry")(decoder, "--greedy")
     assert "/retry: greedy decoding does not depend on the seed" in said[2]
+
+
+def test_a_chat_is_remembered_until_it_is_reset(tmp_path: Path) -> None:
+    """Each answer is that to all messages so far; /retry answers the last one again, and JSON is a chat of its own."""
+    run, options = conversations.learnt_in(tmp_path), ("--greedy", "--max-new-tokens", "6")
+    other = json.dumps({"messages": [{"role": "user", "content": "turn red"}]})
+    typed = ("turn red blue", "turn sun tree", other, "turn bird", "/reset", "turn sun tree")
+    answers, _ = in_the_loop(*typed)(run, *options)
+    chat: list[dict[str, str]] = []
+    for prompt, answer in zip([line for line in typed if line != "/reset"], answers, strict=True):
+        if answer is answers[-1]:
+            chat = []
+        said = [*chat, {"role": "user", "content": prompt}]
+        expected = asked_once(run, prompt if prompt == other or not chat else json.dumps({"messages": said}), *options)
+        assert answer["result"] == expected
+        if prompt != other:
+            chat = [*said, {"role": "assistant", "content": expected["texts"][0]}]
+    assert answers[-1]["result"]["texts"] == ["tree sun"]
+    sampled = ("--temperature", "2", "--seed", "3", "--max-new-tokens", "6")
+    answers, _ = in_the_loop("turn red blue", "turn sun tree", "/retry")(run, *sampled)
+    assert answers[1]["result"]["prompt"] == answers[2]["result"]["prompt"] != "turn sun tree"
+
+
+def test_a_model_that_continues_texts_has_no_chat_to_reset(decoder: Path) -> None:
+    first, refusal, again = in_the_loop("Once", "/reset", "Once")(decoder, "--greedy", "--max-new-tokens", "3")[0]
+    assert first["result"] == again["result"]
+    assert refusal["error"]["message"] == "/reset: each prompt is independent of those before it"
 
 
 def test_prompts_of_several_lines_and_prompts_that_begin_with_a_slash(decoder: Path) -> None:

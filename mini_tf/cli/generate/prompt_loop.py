@@ -1,8 +1,9 @@
-"""The prompt loop at a terminal, until Ctrl-D.
+"""The prompt loop at a terminal, until Ctrl-D. A model of chats gets the whole chat with every message.
 
 Ctrl-C stops the current output; at the prompt it ends the loop, within a multi-line prompt only that prompt.
 """
 
+import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,6 +27,7 @@ HELP = f"""\
 /set NAME VALUE  change an option, as in /set temperature 0.7; the value {RESET} resets it
 /set             show all options and their values
 /retry           run the last prompt again with another seed
+/reset           begin a new chat, with a model that answers messages
 /quit            quit; so do /exit and Ctrl-D
 {BLOCK}              on a line of its own: begin or end a multi-line prompt
 //TEXT           use /TEXT as the prompt
@@ -71,7 +73,10 @@ class _Loop:
 
     def __init__(self, session: PromptSession, given: Mapping[str, Any]) -> None:
         self.session, self.options = session, _LoopOptions(session, given)
-        self.last: str | None = None
+        self.chat: list[dict[str, str]] = []
+        """The messages so far, if the model answers messages."""
+        self.last: tuple[str, list[dict[str, str]]] | None = None
+        """The last prompt, and the chat before it."""
         self.seed = -1
         self.replies = Console(color=session.console.color)
         """Prints replies to commands even with -q."""
@@ -95,6 +100,8 @@ class _Loop:
             self._reply("\n".join(self.options.change(rest.strip())))
         elif word == "/retry":
             self._retry()
+        elif word == "/reset":
+            self._begin_chat()
         elif word in ("/quit", "/exit"):
             raise EOFError
         else:
@@ -116,20 +123,38 @@ class _Loop:
         if "seed" in without or given.get("greedy") or recipe.generate.model_copy(update=given).greedy:
             hint = None if "seed" in without else "/set temperature 0.8 enables sampling"
             raise UsageFault("/retry: greedy decoding does not depend on the seed", hint=hint)
-        self._run(self.last, self.seed + 1)
+        prompt, self.chat = self.last
+        self._run(prompt, self.seed + 1)
+
+    def _begin_chat(self) -> None:
+        if not self.session.settings.ANSWERS_MESSAGES:
+            raise UsageFault("/reset: each prompt is independent of those before it")
+        self.chat = []
+
+    def _with_chat(self, prompt: str) -> str:
+        """A prompt with the messages before it."""
+        message = {"role": "user", "content": prompt}
+        return json.dumps({"messages": [*self.chat, message]}) if self.chat and not _is_chat(prompt) else prompt
 
     def _run(self, prompt: str, seed: int | None = None) -> None:
-        """Run a prompt. Without a fixed seed each prompt takes the next one, so a repeated prompt gives a new text."""
+        """Run a prompt. Without a fixed seed each prompt takes the next one, so a repeated prompt gives a new text.
+
+        A chat goes on with the first answer; one that is interrupted or empty is no part of it.
+        """
         if not prompt:
             return
         given = self.options.given
         self.seed = given.get("seed", self.seed + 1) if seed is None else seed
-        self.last = prompt
+        self.last = prompt, self.chat
         if "seed" not in self.session.settings.UNSUPPORTED_OPTIONS:
             given = given | {"seed": self.seed}
         console = self.session.console
         try:
-            self.session.print_outputs(self.session.open(given), [prompt])
+            [result] = self.session.print_outputs(self.session.open(given), [self._with_chat(prompt)])
+            answer = result["texts"][0] if self.session.settings.ANSWERS_MESSAGES else ""
+            if answer.strip() and not _is_chat(prompt):
+                turn = {"user": prompt, "assistant": answer}
+                self.chat = [*self.chat, *({"role": role, "content": content} for role, content in turn.items())]
         except KeyboardInterrupt:
             if console.json:
                 console.close(130, MinitfError("interrupted"))
@@ -226,6 +251,14 @@ def _format(value: Any) -> str:
     if isinstance(value, list | tuple):
         return " ".join(map(repr, value)) or "none"
     return "auto" if value is None else str(value)
+
+
+def _is_chat(prompt: str) -> bool:
+    """Whether a prompt is a chat of its own: JSON with messages."""
+    with suppress(ValueError, RecursionError):
+        parsed = json.loads(prompt)
+        return isinstance(parsed, dict) and "messages" in parsed
+    return False
 
 
 def _block() -> str:

@@ -15,7 +15,7 @@ from mini_tf.system.errors import DataFault, UsageFault, batches_of
 
 if TYPE_CHECKING:
     from mini_tf.data.tokenization.input_warnings import InputWarnings
-    from mini_tf.pipelines import Generator
+    from mini_tf.pipelines import Generator, Output
     from mini_tf.trained.opening import Trained
 
 
@@ -49,18 +49,25 @@ class PromptSession:
             warn=console.say,
         )
 
-    def print_outputs(self, generation: "Generator", prompts: Sequence[str], where: Sequence[str] = ()) -> None:
-        """Generate from prompts and print each result as soon as it is ready. where: file and line of each prompt."""
-        self._printed = []
-        for one in self.outputs(generation, prompts, where):
-            self.print_output(one)
+    def print_outputs(self, generation: "Generator", prompts: Sequence[str]) -> list[Any]:
+        """Generate from prompts and print each result as soon as it is ready; returns the results, as of --json."""
+        self._printed, results = [], []
+        with nullcontext() if generation.streams else at_terminal("generating"):
+            for one in generation.outputs(prompts):
+                self.print_output(self._printed_of(one))
+                results.append(one.result)
         self._print_notes()
+        return results
 
     def outputs(self, generation: "Generator", prompts: Sequence[str], where: Sequence[str] = ()) -> Iterator[Any]:
-        """What is printed for each prompt: with --json its result, else its lines."""
+        """What is printed for each prompt. where: file and line of each."""
         with nullcontext() if generation.streams else at_terminal("generating"):
             for one in generation.outputs(prompts, where):
-                yield one.result if self.console.json else [*(one.lines if self.by_line else one.shown)]
+                yield self._printed_of(one)
+
+    def _printed_of(self, output: "Output") -> Any:
+        """With --json the result, else the lines."""
+        return output.result if self.console.json else [*(output.lines if self.by_line else output.shown)]
 
     def print_output(self, output: Any) -> None:
         """Print one of `outputs`."""
