@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -15,8 +15,9 @@ from mini_tf.data.datasets import Dataset
 from mini_tf.data.examples import unknown_label
 from mini_tf.data.formats.text_lines import undecodable_lines
 from mini_tf.data.packing import Packing
-from mini_tf.data.raw import Files, RawData
-from mini_tf.data.split import DataSplit, Examples
+from mini_tf.data.raw import RawData
+from mini_tf.data.source_files import Files
+from mini_tf.data.split import DataSplit, Examples, SplitName
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.nn.tokens import Tokens
@@ -247,7 +248,7 @@ def check_data(dataset: Dataset, data: Data, limit: int) -> DataReport:
     try:
         train, val = examples["train"], examples.get("val")
         data_split = dataset.split(train, val, data.split) if sample is None else sample.whole(train)
-        labels = dataset.fit_labels(example for split, example in data_split.read() if split == "train")
+        labels = dataset.fit_labels(data_split.examples("train"))
         reports = _split_reports(dataset, data_split)
     except DataFault as fault:  # if most rows are invalid, too few are left; their faults are reported already
         if not faults.count:
@@ -286,13 +287,9 @@ def _valid_examples(files: Files, faults: Faults) -> Iterator[Any]:
 
 def _split_reports(dataset: Dataset, data_split: DataSplit) -> dict[str, SplitReport]:
     reports = {}
-    for name in ("train", "val"):
-        hashes, characters = dataset.hasher(content=True).scan(
-            example for split, example in data_split.read() if split == name
-        )
-        classes = Counter(
-            label for split, example in data_split.read() if split == name for label in dataset.classes(example)
-        )
+    for name in get_args(SplitName):
+        hashes, characters = dataset.hasher(content=True).scan(data_split.examples(name))
+        classes = Counter(label for example in data_split.examples(name) for label in dataset.classes(example))
         reports[name] = SplitReport(len(hashes), characters, len(hashes) - len(np.unique(hashes)), classes)
     return reports
 

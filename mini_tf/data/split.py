@@ -106,6 +106,9 @@ class DataSplit:
     def read(self) -> Iterator[tuple[SplitName, Any]]:
         return read_all(self.parts)
 
+    def examples(self, split: SplitName) -> Iterator[Any]:
+        return (example for part, example in self.read() if part == split)
+
 
 @dataclass(frozen=True)
 class ExampleHasher:

@@ -17,7 +17,8 @@ from mini_tf.data.datasets import Dataset, TokenizedData
 from mini_tf.data.encoding import write_stores
 from mini_tf.data.examples import Labels
 from mini_tf.data.formats.hub_datasets import needs_network
-from mini_tf.data.raw import Files, RawData
+from mini_tf.data.raw import RawData
+from mini_tf.data.source_files import Files
 from mini_tf.data.split import DataSplit, as_split
 from mini_tf.data.store import Store, Tokenizers, open_store
 from mini_tf.data.streamed_text import HeldOut, StreamedText, StreamSample

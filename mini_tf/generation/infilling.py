@@ -7,7 +7,7 @@ token and generates all of the text.
 
 from collections.abc import Mapping, Sequence
 
-from mini_tf.data.prompts import MASK, split_at_masks
+from mini_tf.data.tokenization.prompts import MASK, split_at_masks
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.mask_filling import text_after
 from mini_tf.generation.translation import Translator

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mini_tf.data.prompts import MASK, PromptTokenizer, split_at_masks
+from mini_tf.data.tokenization.prompts import MASK, PromptTokenizer, split_at_masks
 from mini_tf.data.tokenization.stream import TextStream
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.decoding import check_finite, pad

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mini_tf.data.prompts import MASK, PLAIN_MASK
+from mini_tf.data.tokenization.prompts import MASK, PLAIN_MASK
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.prompt_ids import Affixes
 from mini_tf.inspection._capture import Capture, capture, own_mixers

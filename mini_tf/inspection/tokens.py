@@ -5,7 +5,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from mini_tf.data.prompts import MASK, PLAIN_MASK
+from mini_tf.data.tokenization.prompts import MASK, PLAIN_MASK
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.terminal import sentence, table

@@ -143,15 +143,12 @@ def load_teacher(recipe: Recipe, data: TokenizedData, device: torch.device) -> n
     path = recipe.objective.teacher_run
     if path is None:
         return None
-    if _is_missing(path):
-        raise _missing("objective.teacher", path)
-    trained = _load(Path(path), "objective.teacher")
+    trained = _load("objective.teacher", path)
     name, context = trained.folder.name, trained.model.context
-    if data.tokenizer.hash != trained.tokenizer.hash or trained.model.needs_source:
-        what, hint = f"its tokenizer is not that of {name}", f"tokenizer.path={path}"
-        if trained.model.needs_source:
-            what, hint = f"{name} is an encoder-decoder", "give a model of one stack"
-        raise RecipeFault(f"objective.teacher: {what}", hint=hint)
+    if trained.model.needs_source:
+        raise RecipeFault(f"objective.teacher: {name} is an encoder-decoder", hint="give a model of one stack")
+    if data.tokenizer.hash != trained.tokenizer.hash:
+        raise RecipeFault(f"objective.teacher: its tokenizer is not that of {name}", hint=f"tokenizer.path={path}")
     objective, model = trained.recipe.objective, trained.recipe.model
     direction = objective.direction(model), recipe.objective.direction(recipe.model)
     if not _same_head_outputs(recipe, trained, data) or ("tokens" in objective.PREDICTS and len({*direction}) > 1):
@@ -170,10 +167,7 @@ def match_tensors(meta: Model, recipe: Recipe, data: TokenizedData) -> Initializ
 
     RecipeFault if tokenizer, settings or shapes differ from the run's, which would change the meaning of the tensors.
     """
-    path = str(recipe.model.init_from)
-    if _is_missing(path):  # and the new run has no checkpoint to continue from
-        raise _missing("model.init_from", path)
-    trained = _load(Path(path), "model.init_from")
+    trained = _load("model.init_from", str(recipe.model.init_from))
     _refuse_incompatible(recipe, trained, data)
     available, own = trained.model.weights(), meta.weights()
     head_fits = _same_head_outputs(recipe, trained, data)
@@ -199,8 +193,11 @@ def match_tensors(meta: Model, recipe: Recipe, data: TokenizedData) -> Initializ
     )
 
 
-def _load(path: Path, key: str) -> LoadedModel:
+def _load(key: str, name: str) -> LoadedModel:
     """The model of a run, or of a Hugging Face folder whose tokenizer has all its ids."""
+    if _is_missing(name):  # and the new run has no checkpoint to continue from
+        raise _missing(key, name)
+    path = Path(name)
     if not is_foreign(path):
         return load_trained(path)
     loaded = open_foreign(path).loaded(path)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 
-from mini_tf.data.prompts import MASK
+from mini_tf.data.tokenization.prompts import MASK
 from mini_tf.generation.likelihoods import TextScorer
 from mini_tf.generation.mask_filling import MaskedBefore
 from mini_tf.parallel.group import ProcessGroup

@@ -123,7 +123,7 @@ class Run:
         if saved:
             best_saved = self.checkpoints.first_intact(self.checkpoints.by_score(), warn)
             if best_saved is not None:  # a process may have been killed between saving and writing run.json
-                self.update(best=self._best_with(best_saved.step, best_saved.score))
+                self.update(best=self.manifest.best_with(self.best_metric, best_saved.step, best_saved.score))
             self.publish(warn=warn)
         return saved
 
@@ -149,14 +149,7 @@ class Run:
         parts = {name: tensors.Serialized(part) for name, part in named if part or name != OBJECTIVE}
         counted = json.dumps({**counters, **sizes}, sort_keys=True, allow_nan=False).encode()
         self.checkpoints.save(step, {**parts, COUNTERS: counted}, score, self.fingerprint, counters.get("words"))
-        self.update(step=step, best=self._best_with(step, score))
-
-    def _best_with(self, step: int, score: float | None) -> dict[str, int | float] | None:
-        """The best checkpoint so far, including this one."""
-        best, metric = self.manifest.best, self.best_metric
-        if score is None or (best is not None and metric.name in best and metric.sign * best[metric.name] <= score):
-            return best
-        return {"step": step, metric.name: metric.value(score)}
+        self.update(step=step, best=self.manifest.best_with(self.best_metric, step, score))
 
     def rotate(self, keep_last: int, keep_best: int) -> None:
         """Remove all but the newest and the best checkpoints."""

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, Protocol
 
-from mini_tf.data.prompts import PromptTokenizer
+from mini_tf.data.tokenization.prompts import PromptTokenizer
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.prompt_ids import Affixes, affixes
 from mini_tf.recipe.kind_settings.pipelines import Framing

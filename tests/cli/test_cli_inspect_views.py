@@ -13,7 +13,7 @@ import pytest
 import tiny_tasks
 from commands import TINY, Done, minitf, trained
 
-from mini_tf.data.prompts import PLAIN_MASK
+from mini_tf.data.tokenization.prompts import PLAIN_MASK
 from mini_tf.drawing.glyphs import figure_caption
 from mini_tf.inspection._modules import analyze_positions, encoding_of
 from mini_tf.inspection.positions import _panel

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mini_tf.data.prompts import MASK, PLAIN_MASK
+from mini_tf.data.tokenization.prompts import MASK, PLAIN_MASK
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.parallel.group import ProcessGroup

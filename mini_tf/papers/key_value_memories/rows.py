@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mini_tf.data.batch import Rows
 from mini_tf.data.datasets import Dataset
-from mini_tf.data.raw import Files
+from mini_tf.data.source_files import Files
 from mini_tf.data.store import Tokenizers, in_memory
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing.labels import label, visible_characters
