@@ -4,7 +4,6 @@ Options have the names and the ranges of the commands; errors are `MinitfError`s
 command prints as a note, such as a truncated text, is a `ResultWarning`.
 """
 
-import json
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from jaxtyping import Float
 
-from mini_tf.api.arguments_as_text import as_text
+from mini_tf.api.arguments_as_text import as_json, as_text, texts_in
 from mini_tf.api.maps import AttentionMaps
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.hf.importing import open_model
@@ -61,6 +60,8 @@ def load(
     A Hugging Face model is read where it lies, and nothing is written; `minitf import` also proves its outputs.
     Raises RunFault if there is no such run, or if it is damaged.
     """
+    if not isinstance(run, str | Path):
+        raise UsageFault(f"run: must be a name or a path, got {type(run).__name__}")
     if not str(run).startswith(PREFIX) and not is_foreign(Path(run)) and not is_adapter(Path(run)):
         return LoadedRun(open_ensemble(run, step, device, average))
     if step is not None or average is not None:
@@ -82,7 +83,7 @@ def _as_line(text: str | Mapping[str, Any], role: str) -> str:
     return (
         text
         if isinstance(text, str) and not text.lstrip().startswith("{")
-        else json.dumps({role: text} if isinstance(text, str) else text)
+        else as_json({role: text} if isinstance(text, str) else text)
     )
 
 
@@ -148,8 +149,7 @@ class LoadedRun:
         max_new_tokens=50, temperature=0.7, seed=1; context: maximum length of a prompt in tokens.
         """
         one = isinstance(prompts, str | Mapping)
-        given: Any = [prompts] if one else prompts
-        texts = [result["texts"][0] for result in self._generate(given, context, options)]
+        texts = [result["texts"][0] for result in self._generate(prompts, context, options)]
         return texts[0] if one else texts
 
     def generate_results(
@@ -170,7 +170,7 @@ class LoadedRun:
 
     def _generate(
         self,
-        prompts: Sequence[str | Mapping[str, Any]],
+        prompts: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]],
         context: int | None,
         options: GenerateKeywords,
         streamer: Callable[[str], None] | None = None,
@@ -181,8 +181,8 @@ class LoadedRun:
         how = {} if streamer is None else {"streamer": streamer}
         if streamer is not None:
             given.setdefault("stream", True)
-        texts = [prompt if isinstance(prompt, str) else json.dumps(prompt) for prompt in prompts]
-        refuse_non_utf8(texts, "a prompt")
+        listed = texts_in(prompts, "prompts", mappings=True)
+        texts = [prompt if isinstance(prompt, str) else as_json(prompt) for prompt in listed]
         generate_settings(self.trained)
         generator = open_generator(self.trained, given, warn=_note, **how)
         results = [output.result for output in generator.outputs(texts)]
@@ -223,10 +223,9 @@ class LoadedRun:
         predictor = pipeline_of(self.trained).predictor(self.trained, options=options)
         reader = predictor.reader(other_data(self.trained))
         one = isinstance(texts, str | Mapping)
-        given: Any = [texts] if one else texts
-        refuse_non_utf8([text for text in given if isinstance(text, str)])
         examples = [
-            reader.line(_as_line(text, reader.roles[0]), f"text {number}") for number, text in enumerate(given, 1)
+            reader.line(_as_line(text, reader.roles[0]), f"text {number}")
+            for number, text in enumerate(texts_in(texts, "texts", mappings=True), 1)
         ]
         predictions = list[Prediction]()
         for first in range(0, len(examples), PREDICTED):
@@ -245,9 +244,7 @@ class LoadedRun:
         their cosine similarity. UsageFault for an encoder-decoder.
         """
         embedder, one = Embedder(self.trained), isinstance(texts, str)
-        given: Any = [texts] if one else texts
-        refuse_non_utf8(given)
-        vectors = embedder.embed(given, normalize).numpy()
+        vectors = embedder.embed(texts_in(texts, "texts"), normalize).numpy()
         _notes(embedder.unread.notes())
         return vectors[0] if one else vectors
 
@@ -268,6 +265,8 @@ class LoadedRun:
         "encoder.self", 0, "0,2-3". words: by words in place of tokens. query: a word or an index, for the picture of
         its weights alone.
         """
+        if not isinstance(text, str) or not isinstance(target, str | None):
+            raise UsageFault("text and target: each must be a text")
         refuse_non_utf8([text, target or ""])
         shown = [None if value is None else str(value) for value in (layer, head, query)]
         request = AttentionRequest(HeadSelection(kind, shown[0], shown[1]), words, shown[2])

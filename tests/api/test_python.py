@@ -1,6 +1,7 @@
 """minitf in Python gives what the commands give, with the same words where it refuses."""
 
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,27 @@ def test_what_is_refused_has_the_words_of_the_command(
             done.stderr,
             done.exit_code,
         )
+
+
+def test_arguments_of_another_kind_are_refused_and_not_made_text(
+    decoder: Path, encoder: Path, classifier: Path
+) -> None:
+    run, task = mini_tf.load(decoder), mini_tf.load(classifier)
+    many = "must be a text or a dict, or a list of them, got"
+    for call, words in (
+        (lambda: mini_tf.load(None), "run: must be a name or a path, got NoneType"),  # type: ignore[arg-type]
+        (lambda: run.generate(5), f"prompts: {many} int"),
+        (lambda: run.generate(b"a"), f"prompts: {many} bytes"),
+        (lambda: run.generate(["a", None]), "prompts: must be a text or a dict, got NoneType as entry 2"),
+        (lambda: run.generate({"messages": {1}}), "a mapping with texts and numbers is needed"),
+        (lambda: task.predict(5), f"texts: {many} int"),
+        (lambda: task.predict([5]), "texts: must be a text or a dict, got int as entry 1"),
+        (lambda: task.embed(None), "texts: must be a text, or a list of them, got NoneType"),
+        (lambda: mini_tf.load(encoder).embed([{}]), "texts: must be a text, got dict as entry 1"),
+        (lambda: run.attention(["a"]), "text and target: each must be a text"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(UsageFault, match=re.escape(words)):
+            call()
 
 
 @pytest.mark.parametrize(
