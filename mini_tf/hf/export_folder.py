@@ -10,7 +10,7 @@ import mini_tf
 from mini_tf.hf.proof import Parity
 from mini_tf.recipe.reading import dump
 from mini_tf.run import manifest
-from mini_tf.run.disk import TEMPORARY, Content, chunks, storage_errors
+from mini_tf.run.disk import Content, chunks, storage_errors, temporary_beside
 from mini_tf.system.errors import RunFault
 from mini_tf.system.safe_files import remove_path
 from mini_tf.trained.opening import LoadedModel
@@ -58,7 +58,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     if whole == Path.cwd() or os.path.ismount(whole):
         fault = f"{folder} is {'the working directory' if whole == Path.cwd() else 'a mount point'}"
         raise RunFault(f"{fault}, which a new folder cannot replace", hint="-o names one in it", where=[str(folder)])
-    temporary = whole.with_name(TEMPORARY + whole.name)
+    temporary = temporary_beside(whole)
     remove_path(temporary)
     try:
         with storage_errors(f"writing {folder}"):

@@ -21,6 +21,9 @@ from mini_tf.system.safe_files import check_plain, file_type, open_plain, read_b
 TEMPORARY = ".tmp-"
 """Prefix of unfinished files: never read, removed by the next process that locks the folder."""
 
+LONGEST_NAME = 255
+"""Bytes of the name of a file, on the file systems of Linux and macOS."""
+
 _FULL = "free some space; the same command continues"
 _HINTS = {
     errno.ENOSPC: _FULL,
@@ -106,13 +109,21 @@ def _open_for_writing(path: Path, flags: int = 0) -> Iterator[BinaryIO]:
         raise
 
 
+def temporary_beside(path: Path, prefix: str = TEMPORARY) -> Path:
+    """The temporary path of `path`, always the same; a hash stands for a name to which no prefix can be added."""
+    name = prefix + path.name
+    if len(os.fsencode(name)) > LONGEST_NAME:
+        name = prefix + hashlib.sha256(os.fsencode(path.name)).hexdigest()
+    return path.with_name(name)
+
+
 @contextmanager
 def atomic_replace(disk: Disk, path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`, which is renamed to `path` at the end of the block.
 
     After a crash `path` is either the old or the complete new file or folder. On an error the temporary one is removed.
     """
-    temporary = path.with_name(TEMPORARY + path.name)
+    temporary = temporary_beside(path)
     try:
         yield temporary
         disk.rename(temporary, path)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from mini_tf.run import finding, manifest
-from mini_tf.run.disk import TEMPORARY, Disk, storage_errors
+from mini_tf.run.disk import TEMPORARY, Disk, storage_errors, temporary_beside
 from mini_tf.system.errors import RunFault
 
 REMOVED = f"{TEMPORARY}rm-"
@@ -58,8 +58,8 @@ def remove(folders: Sequence[Path], disk: Disk | None = None) -> None:
         try:
             for folder in folders:
                 with storage_errors(f"removing {folder}", "no run was removed"):
-                    disk.rename(folder, folder.with_name(REMOVED + folder.name))
-                renamed[folder] = folder.with_name(REMOVED + folder.name)
+                    disk.rename(folder, temporary_beside(folder, REMOVED))
+                renamed[folder] = temporary_beside(folder, REMOVED)
         except BaseException:
             for folder, temporary in renamed.items():
                 disk.rename(temporary, folder)

@@ -49,6 +49,7 @@ def test_a_folder_that_cannot_be_replaced_is_refused_before_any_work(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RunFault, match="is the working directory, which a new folder cannot replace"):
         write(Path())
+    write(tmp_path / ("n" * 255))
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "empty")
     write(Path("link"))

@@ -48,6 +48,16 @@ def answered(answer: str, *arguments: str) -> int:
     return int(str(leaving.value.code))
 
 
+@pytest.mark.parametrize("length", [248, 255])
+def test_runs_with_the_longest_names_are_removed_too(length: int) -> None:
+    names = [letter * length for letter in "ab"]
+    for name in names:
+        written(name)
+    done = minitf("runs", "rm", *names, "--yes")
+    assert done.exit_code == 0, done.stderr
+    assert sorted(os.listdir("outputs")) == ["first", "second"]
+
+
 def test_runs_are_removed_by_folder_by_name_and_as_last() -> None:
     written("third")
     os.utime("outputs/second/run.json", (9e9, 9e9))
