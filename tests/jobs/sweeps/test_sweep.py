@@ -161,7 +161,8 @@ def test_a_failed_trial_is_recorded_and_the_others_go_on(tmp_path: Path) -> None
     assert [trial["state"] for trial in result["trials"]] == ["done", "failed"]
     assert result["trials"][1]["mean"] is None
     assert "trial-001: step 1: the loss is " in result["trials"][1]["errors"][0]
-    assert result["trials"][1]["errors"][0] in done.stderr
+    assert f"failed: {result['trials'][1]['errors'][0]}; remove its folder" in done.stderr
+    assert "\ntrial-001 (train.stop_above=0.1): failed: step 1: the loss is " in done.stderr
     changed = (tmp_path / "sweep" / "trial-001" / "run.json").stat().st_mtime_ns
     assert table(swept(tmp_path / "sweep", *bounds)[0]) == table(result)
     assert (tmp_path / "sweep" / "trial-001" / "run.json").stat().st_mtime_ns == changed
