@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.nn.layers.cross_entropy import IGNORED, target_chunks
+from mini_tf.nn.layers.cross_entropy import IGNORED, chunks_on
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import Model
 from mini_tf.nn.model_stack import mixer_metrics
@@ -61,7 +61,7 @@ class TokenLoss(Task):
         """The sum of -log p(label), and the number of labels that have the largest p; in chunks, as in training."""
         vocabulary_size = self.model.head.linear.out_features  # type: ignore[union-attr]
         loss, n_correct = torch.zeros((), device=labels.device), torch.zeros((), dtype=torch.long, device=labels.device)
-        for part in target_chunks(len(labels), vocabulary_size):  # type: ignore[arg-type]
+        for part in chunks_on(labels.device.type, len(labels), vocabulary_size):  # type: ignore[arg-type]
             chunk = targets.each(lambda tensor: tensor[part])  # noqa: B023
             logits = self.model.logits(chunk.y, copies=chunk.copies)
             if logits.dtype in (torch.bfloat16, torch.float16):

@@ -19,6 +19,7 @@ from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.data.windows import Windows
+from mini_tf.nn.layers.cross_entropy import CHUNK
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective
@@ -333,6 +334,21 @@ def test_scores_in_half_precision_are_judged_in_full(training: bool) -> None:
     assert scores.dtype == torch.bfloat16
     expected = F.cross_entropy(scores.double(), batch.labels, reduction="sum").item()
     assert sums.parts["next_token"].item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_an_evaluation_never_has_the_scores_of_all_targets_at_once() -> None:
+    objective, model = objective_of("next_token"), model_of("decoder", vocabulary_size=4000, context=64)
+    batch, task = objective.prepare(rows_of(6, 65)), objective.task(model).eval()
+    assert len(batch.labels) * 4000 > 2 * CHUNK
+    with torch.no_grad():
+        scores = model.logits(model(batch.inputs, at=batch.target_positions).y).flatten(0, -2)
+        with Largest() as largest:
+            sums = task(batch, None)
+    assert largest.elements <= CHUNK
+    loss = F.cross_entropy(scores.double(), batch.labels, reduction="sum").item()
+    assert sums.parts["next_token"].item() == pytest.approx(loss, rel=1e-6)
+    hits, n_targets = sums.metrics["accuracy"]
+    assert (int(hits), n_targets) == (int((scores.argmax(-1) == batch.labels).sum()), len(batch.labels))
 
 
 class Watched(adamw.AdamW):
