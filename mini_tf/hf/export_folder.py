@@ -73,6 +73,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
 def write_files(folder: Path, files: Mapping[str, Content]) -> None:
     with storage_errors(f"writing {folder}"):
         for name, content in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
             with open(folder / name, "wb") as file:
                 file.writelines(chunks(content))
 

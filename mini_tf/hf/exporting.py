@@ -10,6 +10,7 @@ from mini_tf.hf.family_model import as_family, as_other_model
 from mini_tf.hf.formats import Format
 from mini_tf.hf.model_folder import WEIGHTS
 from mini_tf.hf.proof import FILE, compare, make_batch
+from mini_tf.hf.sentence_folder import sentence_files
 from mini_tf.hf.tokenizer_config import tokenizer_files
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.recipe.values import show
@@ -54,6 +55,8 @@ def _export_family(request: ExportRequest, wanted: str | None) -> Exported:
         **_two_tokenizers(loaded),
         **card_files(loaded, head.architecture, request.license),
     }
+    if not loaded.recipe.objective.HEAD:
+        files |= sentence_files(loaded.recipe, loaded.model.d_model, loaded.model.context)
     write_files(folder, files)
     model = loaded.model.eval()
     parity = compare(model, head, make_batch(model, loaded.tokenizer.vocabulary), folder)

@@ -68,7 +68,7 @@ def choose(
             config = family.config(model, facts)
             written = Config(config, f"{family.kind}'s {CONFIG}", family.kind)
             read: Any = settings_of("models", model.kind).model_validate(family.settings(written, head))
-            found += [*written.faults, *_differences(family, head, model, read, facts, exact)]
+            found += [*written.faults, *_differences(family, head, recipe, read, facts, exact)]
             if not found:
                 config |= _bookkeeping(family, head, facts, recipe)
                 return Written(family, head.with_pool_of(recipe.objective), config, read)
@@ -118,10 +118,12 @@ def _other_task(head: Head, recipe: Recipe) -> dict[str, tuple[Any, Any]]:
 
 
 def _differences(
-    family: Family, head: Head, model: ModelSettings, read: ModelSettings, facts: Facts, exact: bool
+    family: Family, head: Head, recipe: Recipe, read: ModelSettings, facts: Facts, exact: bool
 ) -> Iterator[str]:
     """Settings that are others after the model was written as this family and read back, and no weights can express."""
-    free = () if head.objective is None or _over_tokens(head) else _OF_HEAD
+    model: Any = recipe.model
+    replaced = not recipe.objective.HEAD if head.objective is None else not _over_tokens(head)
+    free = _OF_HEAD if replaced else ()
     ours, theirs = (_plain(one, facts.context) for one in (model, read))
     other = [
         key

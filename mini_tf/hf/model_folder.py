@@ -18,6 +18,7 @@ from mini_tf.hf.config_json import MOST_FAULTS, no_such_model
 from mini_tf.hf.families import Config, Family, Head
 from mini_tf.hf.family_choice import CONFIG, family_of
 from mini_tf.hf.layouts import expected_shapes, pairs_of, read_tensors
+from mini_tf.hf.sentence_folder import name_base_model, sentence_sections
 from mini_tf.hf.tokenizer_config import FORCED_BOS, begin_token, chat_note, generation_note
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
@@ -251,7 +252,10 @@ def open_foreign(
     config = read_config(folder)
     config.without_effect = without_effect
     family = family_of(config)
+    name_base_model(folder, config, family)
     head, sections = family.head(config), family.recipe(config, folder)
+    vectors, more = sentence_sections(folder, sections["train"]["context"])
+    sections |= vectors
     sections["tokenizer"] |= {} if tokenizer is None else {"path": str(tokenizer), "source": None}
     try:
         recipe = Recipe.model_validate(sections)
@@ -276,6 +280,7 @@ def open_foreign(
     notes = [
         *dict.fromkeys(note for one in loaded for note in one.notes),
         *notes,
+        *more,
         *filter(None, [generation, chat_note(folder, config), unread]),
     ]
     head = head.with_pool_of(recipe.objective)
@@ -299,7 +304,7 @@ def _tokenizer(settings: SingleTokenizer, recipe: Recipe, config: Config) -> Tok
 
 def _labels(config: Config, head: Head, recipe: Recipe) -> Labels | None:
     """The labels of a task, by id2label; None of objectives without labels."""
-    if "tokens" in recipe.objective.PREDICTS or recipe.objective.dataset().STREAM:
+    if head.objective is None or "tokens" in recipe.objective.PREDICTS or recipe.objective.dataset().STREAM:
         return recipe.objective.dataset().fit_labels(())
     n, names = config.n_labels, config.mapping("id2label")
     if head.numbers:

@@ -46,10 +46,12 @@ class Settings(ObjectiveSettings):
     DATASET, PIPELINE, BASELINES = "text_pairs", "sentence_similarity", ("tfidf_cosine",)
     PREDICTS = frozenset({"rows"})
     TOKENS = ("separator",)
-    LOSS_UNIT = "nats per text"
+    LOSS_UNIT, HEAD = "nats per text", False
 
     pool: Literal["mean", "first", "last", "max"] = "mean"
     """Pooling of the hidden states of a text: mean or max over all, first or last token (separators)."""
+    normalize: bool = True
+    """Vectors that `minitf embed` writes have length 1; the loss compares their directions alone."""
     temperature: float = Field(0.05, gt=0, le=100)
     """What cosine similarities are divided by."""
     group: int | None = Field(None, ge=2, le=4096)
@@ -61,6 +63,10 @@ class Settings(ObjectiveSettings):
     @property
     def pooling(self) -> Pool:
         return self.pool
+
+    @property
+    def normalizes(self) -> bool:
+        return self.normalize
 
     def rules_with(self, model: ModelSettings, train: Train) -> Rules:
         yield from pool_rules(self.pool, model)

@@ -41,7 +41,7 @@ class Embedder:
         self.unread = InputWarnings(self._tokenizer, trained.model.context, "text", "last")
 
     def embed(self, texts: Sequence[str], normalize: bool = False) -> Float[Tensor, "N D"]:
-        """Vectors on the CPU in float32, in order; of length 1 if `normalize`.
+        """Vectors on the CPU in float32, in order; of length 1 if `normalize`, or if those of the objective are.
 
         A text depends on no other. A text longer than the context loses its end. UsageFault for a text without tokens.
         """
@@ -53,6 +53,7 @@ class Embedder:
             vectors[batch] = self._pooled(
                 pad([rows[number] for number in batch], self.trained.setup.device, left=False)
             )
+        normalize = normalize or self.trained.recipe.objective.normalizes
         return F.normalize(vectors, dim=-1) if normalize else vectors
 
     def _ids(self, text: str) -> list[int]:

@@ -55,7 +55,7 @@ class Head(NamedTuple):
     def fits(self, objective: ObjectiveSettings) -> bool:
         """Whether a model that was trained with `objective` has this head."""
         if self.objective is None:
-            return "tokens" in objective.PREDICTS
+            return "tokens" in objective.PREDICTS or not objective.HEAD
         own: Any = settings_of("objectives", self.objective["kind"])
         return "tokens" in own.PREDICTS if "tokens" in objective.PREDICTS else objective.kind == self.objective["kind"]
 

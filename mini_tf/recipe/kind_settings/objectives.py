@@ -78,6 +78,8 @@ class ObjectiveSettings(Kind):
     With sentinels the model's output consists of spans, each after its sentinel."""
     LOSS_UNIT: ClassVar[str] = "nats per label"
     """Unit of the loss; `NATS_PER_TOKEN` is special."""
+    HEAD: ClassVar[bool] = True
+    """Its models have an output layer, for tokens or a task; else their outputs are hidden states."""
     METRICS: ClassVar[tuple[str, ...]] = ()
     """Further metrics of its task, by the names that --assert uses; the pipeline has metrics of its own."""
     BASELINES: ClassVar[tuple[str, ...]] = ()
@@ -128,6 +130,11 @@ class ObjectiveSettings(Kind):
     def pooling(self) -> "Pool":
         """How a vector of a text is made of its hidden states."""
         return "mean"
+
+    @property
+    def normalizes(self) -> bool:
+        """Such a vector has length 1."""
+        return False
 
     @property
     def additions(self) -> frozenset[Addition]:
