@@ -137,6 +137,7 @@ ROWS = {
 SIZES = {
     "transformer-base": ("model.d_ff=32",),
     "perceiver-nano": ("model.decoder={n_heads: 8, d_k: 32, d_v: 2, d_ff: 16}",),
+    "contrastive-nano": ("objective.group=2",),
 }
 
 
@@ -149,7 +150,14 @@ def small_run(name: str, folder: Path, *overrides: str) -> Path:
     train = f"data={{train: {data.format(folder / file)}, val: null, split: 25%}}"
     size = () if recipe.tokenizer.kind in ("char", "byte") else ("tokenizer.vocab_size=300",)
     more = (*size, *SMALL, *overrides, *SIZES.get(name, ()), *QUIET)
-    done = minitf("finetune" if kind in ("classify", "tag") else "pretrain", name, train, *more, "-d", folder / "run")
+    done = minitf(
+        "finetune" if kind in ("classify", "tag", "contrastive") else "pretrain",
+        name,
+        train,
+        *more,
+        "-d",
+        folder / "run",
+    )
     assert done.exit_code == 0, done.stderr
     return folder / "run"
 
