@@ -40,8 +40,9 @@ EXTRAS = {
 TORCH = (
     "training/test_compiled.py", "attention/test_half_precision.py", "optimizers/test_optimizers.py",
     "nn/test_nn_cross_entropy.py", "training/test_captured_steps.py", "generation/test_generation_token_graphs.py",
+    "hf/formats/test_onnx.py",
 )  # fmt: skip
-"""What depends on torch: its compiler, its kernels, its optimizers, and gradients of our own functions."""
+"""What depends on torch: its compiler, its kernels, its optimizers, our own gradients, and its exporter."""
 RUNNERS = ("pytest", "pytest-xdist", "hypothesis", "beartype", "httpx", "openai")
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 IMPORTS = (
