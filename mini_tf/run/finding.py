@@ -38,7 +38,8 @@ def find(run: str | Path) -> Path:
 
 def closest_run(run: str | Path) -> str:
     """A hint with the closest name of a run."""
-    return suggest(str(run), [folder.name for folder in list_runs(OUTPUTS)], "`minitf runs list` lists all runs")
+    names = ["last", *(folder.name for folder in list_runs(OUTPUTS))]
+    return suggest(str(run), names, "`minitf runs list` lists all runs")
 
 
 def is_run(folder: Path) -> bool:

@@ -191,6 +191,7 @@ OPTIONS: dict[str, dict[str, str]] = {
             "upload the folder of -o DIR with Hugging Face's client": "--push-to-hub --hub-model-id",
         }
     ),
+    "convert": {"--to": "`minitf export RUN --to FORMAT -o DIR` writes formats of other tools"},
     "runs list": _by_word({"all runs are listed; --json prints them for programs": "--all -a --sort --filter --limit"}),
     "RUN": {"--model": _RUN_FIRST, "--out-dir": _RUN_FIRST, "--run": _RUN_FIRST, "--ckpt": _RUN_FIRST},
     "RECIPE": {"--config": _RECIPE_FIRST, "--recipe": _RECIPE_FIRST},
