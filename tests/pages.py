@@ -70,7 +70,7 @@ PATH_QUERY = "Return the name of the file, or the name of the path."
 SENTENCE = "the wise king of a sailor did not follow these birds near the river today"
 MADE_BY = {
     "first.log": _log("first"),
-    "generate first": 'minitf generate first "The file is" --seed 1 --max-new-tokens 60',
+    "generate first": 'minitf generate first "The" --seed 1 --num-samples 5 --max-new-tokens 40',
     "opinions.log": _log("opinions"),
     "answers.log": f"{_log('answers')} | grep -e initialized -e trainable",
     "predict opinions": (
