@@ -200,6 +200,17 @@ def test_the_two_models_of_marian_have_the_ids_of_transformers(models: Path, tmp
     assert (v.separator, v.unk, v.pad) == (0, 1, len(reference) - 1)
 
 
+def test_a_marian_folder_with_two_vocabularies_is_refused_also_if_they_are_equally_large(
+    models: Path, tmp_path: Path
+) -> None:
+    folder = marian(models, tmp_path / "marian")
+    shutil.copy(folder / "vocab.json", folder / "target_vocab.json")
+    with pytest.raises(
+        DataFault, match=r"target_vocab\.json: of Marian models with two vocabularies minitf reads none"
+    ):
+        Tokenizer.load(folder)
+
+
 def imported(folder: Path, run: Path) -> Path:
     done = minitf("import", folder, "-o", run)
     assert done.exit_code == 0, done.stderr

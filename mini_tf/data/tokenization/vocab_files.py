@@ -151,7 +151,9 @@ LANGUAGE = re.compile(">>[^<>]+<<")
 def load(file: Path, data: bytes, read: Read) -> tuple[str, list[str]]:
     """The tokenizer.json of a SentencePiece model, and notes on what was assumed. data: of the file."""
     model = read_model(file, data)
-    vocabulary = file.with_name("vocab.json")
+    vocabulary, other = file.with_name("vocab.json"), file.with_name("target_vocab.json")
+    if other.is_file():
+        raise DataFault.located(str(other), "of Marian models with two vocabularies minitf reads none")
     if file.suffix == ".spm" and vocabulary.is_file():
         made, notes = _marian(file, model, vocab_files.numbers(vocabulary, read(vocabulary)), vocabulary)
     else:
