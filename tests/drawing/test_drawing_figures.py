@@ -258,6 +258,13 @@ def test_the_words_of_small_multiples_stand_once_along_the_edge_where_all_maps_s
     assert (alone.count("three"), alone.count("1.00")) == (2, 3)
 
 
+@pytest.mark.parametrize(("names", "turned"), [(["1", "2"], False), (["one", "2"], True)])
+def test_names_of_columns_are_turned_unless_each_is_one_character(names: list[str], turned: bool) -> None:
+    svg = draw_panels(PanelGrid([Panel("t", ["a", "b"], names, np.eye(2))], Scale(label=""), "t"), "svg")
+    [column] = [one for one in ElementTree.fromstring(svg).iter(f"{SVG}text") if one.text == "2"]
+    assert ("rotate(-90)" in str(column.attrib)) == turned
+
+
 @pytest.mark.parametrize(("across", "tokens"), [(6, 36), (8, 22), (8, 28), (12, 16)])
 def test_the_heads_of_a_model_have_their_tokens_as_labels(across: int, tokens: int) -> None:
     words = [f"token{i}" for i in range(tokens)]
