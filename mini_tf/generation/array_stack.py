@@ -216,8 +216,20 @@ def _is_supported(block: Block) -> bool:
     return softmax and all(_is_known(step.norm) for step in steps)
 
 
+def _squared_relu(x: Array) -> Array:
+    np.maximum(x, 0, out=x)
+    x *= x
+    return x
+
+
+_EXACT: dict[str, Function] = {"relu": lambda x: np.maximum(x, 0, out=x), "relu2": _squared_relu}
+"""Activations whose bits are torch's, in a quarter of its time for one row."""
+
+
 def _activate(kind: str, x: Array) -> Array:
-    """(n_inputs F, B) -> (F, B)."""
+    """(n_inputs F, B) -> (F, B); x may be overwritten."""
+    if kind in _EXACT:
+        return _EXACT[kind](x)
     if ACTIVATIONS[kind].n_inputs > 1:
         return np.ascontiguousarray(activate(kind, torch.from_numpy(x.T)).numpy().T)
     # Of a tensor that is not contiguous torch computes GELU itself: oneDNN needs 5 us before it begins.
