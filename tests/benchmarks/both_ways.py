@@ -21,7 +21,8 @@ from tests.benchmarks.pretraining import flops_of, minitf, shown
 
 MODEL = "d_model: 128, n_layers: 4, n_heads: 4, norm: rms, activation: swiglu, d_ff: 352"
 COMMON = (
-    "tokenizer={kind: bpe, vocab_size: 2048}", "optimizer={lr: 2e-3, weight_decay: 0.1}", "train.batch_size=16",
+    "tokenizer={kind: bpe, vocab_size: 2048}", "optimizer={kind: adamw, lr: 2e-3, weight_decay: 0.1}",
+    "schedule={kind: cosine, warmup: 5%}", "train.batch_size=16",
     "train.context=64", "eval.every_steps=null", "eval.baseline=false", "log.samples=0", "runtime.compile=false",
     "data.pack=docs",
 )  # fmt: skip
@@ -49,10 +50,15 @@ def main() -> None:
     record = given.folder / "both_ways.json"
     found: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {}
     pairs = [shortened(path, given.folder, given.limit) for path in given.pairs]
+    for side in SIDES:
+        if (key := f"FLOPs of a step, {side}") not in found:
+            found[key] = flops_per_step(given.folder, given.data, side)
+            record.write_text(json.dumps(found, indent=1))
     for seed in range(given.seeds):
         for side in SIDES:
             if (key := f"{side}, seed {seed}") not in found:
-                found[key] = measure(given.folder, given.data, pairs, side, seed, given.steps)
+                ratio = found["FLOPs of a step, next_token"] / found[f"FLOPs of a step, {side}"]
+                found[key] = measure(given.folder, given.data, pairs, side, seed, round(given.steps * ratio))
                 record.write_text(json.dumps(found, indent=1))
                 print(key, found[key], file=sys.stderr, flush=True)
     for side in SIDES:
@@ -71,11 +77,8 @@ def shortened(path: Path, folder: Path, limit: int) -> Path:
 
 def measure(folder: Path, text: str, pairs: list[Path], side: str, seed: int, steps: int) -> dict[str, float]:
     """The losses of a side, and the share of the pairs that it decides rightly, by score."""
-    data = (f"data.train={text}", *COMMON, f"train.seed={seed}")
-    per_step = {one: flops_per_step(folder, data, one, seed) for one in ("next_token", side)}
-    own_steps = round(steps * per_step["next_token"] / per_step[side])
-    run = folder / f"{named(side)}-{own_steps}-{seed}"
-    minitf("pretrain", "quickstart", *SIDES[side], *data, f"train.steps={own_steps}", "-d", str(run))
+    run = folder / f"{named(side)}-{steps}-{seed}"
+    minitf(*pretrain(text, side), f"train.seed={seed}", f"train.steps={steps}", "-d", str(run))
     metrics = minitf("evaluate", str(run))
     figures = {name: metrics[metric] for metric, name in LOSSES.get(side, BOTH).items()} | {"flops": flops_of(run)}
     files = [word for path in pairs for word in ("--pairs", str(path))]
@@ -85,12 +88,16 @@ def measure(folder: Path, text: str, pairs: list[Path], side: str, seed: int, st
     return figures
 
 
-def flops_per_step(folder: Path, data: tuple[str, ...], side: str, seed: int) -> float:
-    run = folder / f"{named(side)}-1-{seed}"
-    minitf("pretrain", "quickstart", *SIDES[side], *data, "train.steps=1", "-d", str(run))
+def flops_per_step(folder: Path, text: str, side: str) -> float:
+    run = folder / f"{named(side)}-1"
+    minitf(*pretrain(text, side), "train.steps=1", "-d", str(run))
     flops = manifest.read(run).flops_per_step
     assert flops is not None
     return float(flops)
+
+
+def pretrain(text: str, side: str) -> tuple[str, ...]:
+    return ("pretrain", "quickstart", *SIDES[side], f"data.train={text}", *COMMON)
 
 
 def named(side: str) -> str:

@@ -3,9 +3,9 @@
     today is rukel . the tebos that pimom fos the vagu lured it . they ... then is gogem .
 
 A label column has one entry for each word of `text`, so it can be read as tags: `data.fields: {text: text, label:
-senses}`; `topic` is a class of the document. Indices count words from 0; a root has the head -1, a word that is no
-pronoun the antecedent -1. Words have frequencies of rank^-zipf within their supersense and topic. The columns are
-described in `_world/grammar_documents.py`, the language in `_world/lexicon.py`.
+senses}`; `topic` is a class of the document, `kinds` are several labels. Indices count words from 0; a root has the
+head -1, a word that is no pronoun the antecedent -1. Words have frequencies of rank^-zipf within their supersense and
+topic. The columns are described in `_world/grammar_documents.py`, the language in `_world/lexicon.py`.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from mini_tf.data.corpora._world.streams import WorldSettings
 
 
 class Settings(WorldSettings):
-    VERSION, COLUMNS = "1", WorldDocument._fields
+    VERSION, COLUMNS = "2", WorldDocument._fields
 
     n_sentences: int = Field(8, ge=1, le=1000)
     """Sentences of a document, without those of the cue."""

@@ -42,6 +42,8 @@ CLASSES = (TEXTS, "data.fields={text: text, label: topic}")
 TAGS = (TEXTS, "data.fields={text: text, label: senses}")
 CHATS = (*PAIRS, "data.fields={prompt: source, response: target}")
 DATA = {
+    "babylm-10m": (TEXTS, "data.val=null", "train.words=null", "checkpoint.at_words=[]", "model.n_layers=2"),
+    "multi-label-nano": (TEXTS, "data.fields={text: text, labels: kinds}"),
     "classify-nano": (*CLASSES, "train.seeds=1", "train.ensemble=null"), "sst2-nano": CLASSES, "tag-nano": TAGS,
     "wnut17-nano": TAGS, "contrastive-nano": PAIRS,
     "instruct-nano": CHATS, "multi30k-en-de": (*PAIRS, "data.val=null"), "scitldr-nano": PAIRS, "summarize-nano": PAIRS,
@@ -55,7 +57,7 @@ COMMANDS = {
     **{f"cbow-ladder-{n}": MASKED for n in range(1, 12)}, "cbow-nano": MASKED, "bert-nano": MASKED,
     "perceiver-nano": MASKED,
     "bart-nano": MASKED, "t5-nano": MASKED, "classify-nano": LABELLED, "sst2-nano": LABELLED, "tag-nano": LABELLED,
-    "wnut17-nano": LABELLED, "electra-nano": ("inspect replaced", TEXT),
+    "multi-label-nano": LABELLED, "wnut17-nano": LABELLED, "electra-nano": ("inspect replaced", TEXT),
     "contrastive-nano": ("embed", TEXT),
 }  # fmt: skip
 """What a model is used for, where it does not continue or translate a text."""

@@ -181,12 +181,12 @@ NONE = "-"
 
 
 class WorldDocument(NamedTuple):
-    """The words of a document and their labels, each a list as long as `text`, except `topic` and `cue`.
+    """The words of a document and their labels, each a list as long as `text`, except `topic`, `cue` and `kinds`.
 
     Indices count the words of the document from 0. tags: parts of speech. numbers: sg or pl of nouns, pronouns,
     determiners and verbs; that of a verb is its subject's. heads: index of the head, -1 for the root of a sentence.
     senses: STEM.SUPERSENSE of homonyms. supersenses: of nouns. antecedents: index of the noun, -1 for words other than
-    pronouns. cue: indices of the cue and of the word that it decides.
+    pronouns. cue: indices of the cue and of the word that it decides. kinds: the supersenses in it, with commas.
     """
 
     text: list[str]
@@ -199,6 +199,7 @@ class WorldDocument(NamedTuple):
     antecedents: list[int]
     topic: str
     cue: list[int]
+    kinds: str
 
     def row(self) -> dict[str, str]:
         """Every column as text, its entries separated by spaces."""
@@ -226,7 +227,7 @@ def _document(grammar: Grammar, n_sentences: int, cue: bool) -> WorldDocument:
     lexicon, sampler = grammar.lexicon, grammar.sampler
     grammar.topic, grammar.antecedents = sampler.pick(range(lexicon.n_topics)), {}
     shown_cue, decided = sampler.pick(lexicon.cues) if cue else ("", "")
-    made = WorldDocument([], [], [], [], [], [], [], [], f"topic{grammar.topic}", [])
+    made = WorldDocument([], [], [], [], [], [], [], [], f"topic{grammar.topic}", [], "")
     starts: list[int] = []
     mentions: list[Mention] = []
     if cue:
@@ -241,7 +242,7 @@ def _document(grammar: Grammar, n_sentences: int, cue: bool) -> WorldDocument:
     if cue:
         _add(made, _cue_sentence("then", decided))
         made.cue.extend((2, len(made.text) - 2))
-    return made
+    return made._replace(kinds=",".join(sorted({*made.supersenses} - {NONE})))
 
 
 def _cue_sentence(adverb: str, word: str) -> SyntaxNode:
