@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.examples import Labels
@@ -124,26 +124,35 @@ class Contrastive(Objective):
         return Batch(inputs, labels, extras={k: torch.from_numpy(v) for k, v in extras.items()}, counts=counts)
 
     def task(self, model: Model) -> nn.Module:
-        return ContrastiveLoss(model, self.settings.pool, self.settings.temperature)
+        return ContrastiveLoss(model, self.settings)
 
 
 class ContrastiveLoss(nn.Module):
     """The loss of the anchors of a batch. Its outputs in evaluation are the vectors of all texts, of length 1."""
 
-    def __init__(self, model: Model, pool: Pool, temperature: float) -> None:
+    def __init__(self, model: Model, settings: Settings) -> None:
         super().__init__()
-        self.model, self.pool, self.temperature = model, pool, temperature
+        self.model, self.pool, self.temperature = model, settings.pool, settings.temperature
+        self.normalize = settings.normalize
 
     def forward(self, batch: Batch, state: State | None = None) -> LossSums:
-        inputs, extras = batch.inputs, batch.extras
-        at = token_index(self.pool, inputs) if self.pool in TOKEN_POOLS else None
-        mixed = self.model(inputs, None, at, None)
-        hidden = mixed.y if at is not None else pooled(self.pool, mixed.y, inputs)
-        vectors = F.normalize(hidden.float(), dim=-1)  # (T, D)
+        pooled_states, penalty = self._pooled(batch.inputs)
+        vectors, extras = F.normalize(pooled_states.float(), dim=-1), batch.extras  # (T, D)
         with torch.autocast(vectors.device.type, enabled=False):  # a small temperature magnifies rounding
             cosines = vectors[extras["anchors"]] @ vectors[extras["candidates"]].T  # (N, C)
         logits = (cosines / self.temperature).masked_fill(~extras["compared"], -torch.inf)
         parts = {PART: F.cross_entropy(logits, extras["positives"], reduction="sum")}
-        if mixed.penalty is not None:
-            parts["penalty"] = mixed.penalty
+        if penalty is not None:
+            parts["penalty"] = penalty
         return LossSums(parts, {}, None, None if self.training else vectors)
+
+    def predict(self, batch: Batch) -> Tensor:
+        """(B, D): the vectors of rows of one text each, as `minitf embed` writes them."""
+        vectors, _ = self._pooled(batch.inputs)
+        return F.normalize(vectors, dim=-1) if self.normalize else vectors
+
+    def _pooled(self, inputs: Tokens) -> tuple[Tensor, Tensor | None]:
+        """The pooled hidden states (B, D), and the penalty of the model."""
+        at = token_index(self.pool, inputs) if self.pool in TOKEN_POOLS else None
+        mixed = self.model(inputs, None, at, None)
+        return mixed.y if at is not None else pooled(self.pool, mixed.y, inputs), mixed.penalty

@@ -88,7 +88,7 @@ def test_longer_rows_and_ignored_targets_change_no_loss(kind: str, monkeypatch: 
     plain, padded = case.objective.prepare(case.rows), prepare(case.rows)
     assert padded.counts == plain.counts
     is_longer = padded.inputs.ids.shape[1] == context
-    assert is_longer == (kind not in ("denoising", "hybrid", "next_token", "prefix"))
+    assert is_longer == (kind not in ("contrastive", "denoising", "hybrid", "next_token", "prefix"))
     assert padded.source is None or (padded.source.ids.shape[1] == context) == is_longer
     expected, sums = (case.task.train()(batch, None) for batch in (plain, padded))
     for name, part in expected.parts.items():

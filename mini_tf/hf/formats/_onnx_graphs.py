@@ -19,7 +19,6 @@ from mini_tf.nn.state import State
 from mini_tf.nn.token_cache import AXES, SourceMemory
 from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions
 from mini_tf.nn.tokens import Tokens
-from mini_tf.objectives._task import TaskLoss
 
 IDS, MASK, TYPES, LOGITS = "input_ids", "attention_mask", "token_type_ids", "logits"
 SOURCE_MASK = "encoder_attention_mask"
@@ -60,12 +59,12 @@ def positions_of(mask: Tensor) -> TokenPositions:
 
 
 class WholeText(nn.Module):
-    """Outputs of a text: logits of every token (B, L, V) or (B, L, C), or of the text (B, C).
+    """Outputs of a text: logits of every token (B, L, V) or (B, L, C), or of the text (B, C), or its vector (B, D).
 
-    task: of a model with a task head, else None; scale, mean: undo the standardization of numbers.
+    task: that has `predict`, of a model of a task, else None; scale, mean: undo the standardization of numbers.
     """
 
-    def __init__(self, model: Model, task: TaskLoss | None, by_token: bool, scale: float, mean: float) -> None:
+    def __init__(self, model: Model, task: Any, by_token: bool, scale: float, mean: float) -> None:
         super().__init__()
         self.model, self.task, self.by_token, self.scale, self.mean = model, task, by_token, scale, mean
 
@@ -79,7 +78,7 @@ class WholeText(nn.Module):
             return self.model.logits(self.model(inputs).y)
         rows, length = inputs.ids.shape
         at = torch.arange(rows * length, device=inputs.ids.device) if self.by_token else None
-        outputs = self.task.predict(Batch(inputs, inputs.ids.new_empty(0), at))
+        outputs: Tensor = self.task.predict(Batch(inputs, inputs.ids.new_empty(0), at))
         outputs = outputs.view(rows, length, -1) if self.by_token else outputs
         return outputs if (self.scale, self.mean) == (1.0, 0.0) else outputs * self.scale + self.mean
 
@@ -201,7 +200,7 @@ ROWS, TOKENS, PAST_TOKENS, SOURCE_TOKENS = 3, 5, 4, 6
 
 def whole_text(model: Model, task: nn.Module, by_token: bool, scale: float, mean: float) -> list[Graph]:
     """The graph of an encoder or of a model of a task."""
-    module = WholeText(model, task if isinstance(task, TaskLoss) else None, by_token, scale, mean)
+    module = WholeText(model, task if hasattr(task, "predict") else None, by_token, scale, mean)
     example = _ids_and_mask(TOKENS)
     if model.n_types > 1:
         example[TYPES] = torch.zeros(ROWS, TOKENS, dtype=torch.long)
