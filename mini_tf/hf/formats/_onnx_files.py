@@ -42,8 +42,12 @@ def write_graph(graph: Graph, path: Path, notes: Mapping[str, str]) -> None:
         raise RunFault(f"{path.name} would have {size:,} bytes of parameters, and an ONNX file has less than 2 GiB")
     with quiet():
         model = _converted(graph, path)
+        inputs = {value.name: value for value in model.graph.input}
+        if left_out := [name for name in graph.axes if name not in inputs]:
+            fault = f"torch {torch.__version__} leaves out inputs: {', '.join(left_out)}"
+            raise RunFault(f"{path.name}: {fault}", hint="torch 2.13 is known to keep them")
         for name, axes in graph.axes.items():
-            _name_axes(next(value for value in model.graph.input if value.name == name), axes)
+            _name_axes(inputs[name], axes)
         for value in model.graph.output:  # torch's own names of sizes say nothing
             for dim in value.type.tensor_type.shape.dim:
                 if dim.dim_param:
