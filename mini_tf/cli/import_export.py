@@ -28,7 +28,7 @@ AUTO = "auto"
 TO = typer.Option(
     "--to",
     metavar="FORMAT",
-    help="auto: the first Hugging Face family that has the model; llama, bert, ..., onnx, gguf, safetensors, peft.",
+    help="auto: the first Hugging Face family that fits; llama, bert, ..., code, onnx, gguf, safetensors, peft.",
 )
 LICENSE = typer.Option("--license", metavar="NAME", help="Licence of the model, for its model card.")
 TOKENIZER = typer.Option(

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from mini_tf.data.examples import Labels
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.hf.config_json import shown
 from mini_tf.hf.equivalence import is_equivalent
 from mini_tf.hf.families import Config, Facts, Family, Head
@@ -107,7 +109,7 @@ def _refusal(refused: Mapping[str, _Refusal]) -> RunFault:
     return RunFault(what, hint=hint, faults=[what, *faults])
 
 
-WAY = "--to safetensors writes the tensors under their own names"
+WAY = "--to code writes it as a file of plain PyTorch, --to safetensors its tensors under their own names"
 
 
 def _other_task(head: Head, recipe: Recipe) -> dict[str, tuple[Any, Any]]:
@@ -176,21 +178,34 @@ def _leaves(value: Any, path: str, context: int) -> Iterator[tuple[str, Any]]:
 
 def _bookkeeping(family: Family, head: Head, facts: Facts, recipe: Recipe) -> dict[str, Any]:
     """What every config.json has: architecture, special tokens, labels."""
-    vocabulary = facts.vocabulary
-    end = vocabulary.ends[0] if len(vocabulary.ends) == 1 else [*vocabulary.ends] or None
-    ids = {"bos": vocabulary.bos_id, "eos": end, "pad": vocabulary.pad}
-    ids |= {} if vocabulary.forced_bos is None else {"forced_bos": vocabulary.forced_bos}
-    config: dict[str, Any] = {f"{name}_token_id": id for name, id in ids.items()}
+    config = token_ids(facts.vocabulary)
     if len(head.pools) > 1:
         pool = recipe.objective.model_dump()["pool"]
         config[family.POOL] = next(theirs for theirs, ours in family.POOLS.items() if ours == pool)
     if head.numbers:
         config["problem_type"] = "regression"
-    if facts.labels is not None:
-        names: Sequence[str] = facts.labels.names or ("LABEL_0",)
-        config |= {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
-    return config | {
-        "architectures": [head.architecture],
-        "model_type": family.MODEL_TYPE or family.kind,
-        "dtype": "float32",
-    }
+    return (
+        config
+        | label_names(facts.labels)
+        | {
+            "architectures": [head.architecture],
+            "model_type": family.MODEL_TYPE or family.kind,
+            "dtype": "float32",
+        }
+    )
+
+
+def token_ids(vocabulary: Vocabulary) -> dict[str, Any]:
+    """The special tokens of a config.json."""
+    end = vocabulary.ends[0] if len(vocabulary.ends) == 1 else [*vocabulary.ends] or None
+    ids = {"bos": vocabulary.bos_id, "eos": end, "pad": vocabulary.pad}
+    ids |= {} if vocabulary.forced_bos is None else {"forced_bos": vocabulary.forced_bos}
+    return {f"{name}_token_id": id for name, id in ids.items()}
+
+
+def label_names(labels: Labels | None) -> dict[str, Any]:
+    """The labels of a config.json."""
+    if labels is None:
+        return {}
+    names: Sequence[str] = labels.names or ("LABEL_0",)
+    return {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}

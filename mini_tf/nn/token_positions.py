@@ -60,6 +60,11 @@ class TokenPositions:
             length, 0, segments, index - first, max_segment=1 << int(segments.max() - 1).bit_length() if known else None
         )
 
+    @classmethod
+    def of_mask(cls, mask: Tensor) -> "TokenPositions":
+        """Positions of one document per row (B, length), 0 at padding, which may stand on either side."""
+        return cls(mask.shape[1], 0, mask, (mask.cumsum(1) - 1).clamp(min=0))
+
     @property
     def plain(self) -> bool:
         """True if there are no tensors: one unpadded document per row, positions counted from `start`."""

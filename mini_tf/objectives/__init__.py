@@ -78,6 +78,8 @@ class Objective:
     """`prepare` reads `Rows.word_starts`."""
     needs_sentence_starts: bool = False
     """`prepare` reads `Rows.sentence_starts`."""
+    problem_type: str | None = None
+    """What transformers' models of such labels have as `problem_type`; None: there is no word for it."""
     teacher: nn.Module | None = None
     """The task of `ObjectiveSettings.teacher_run` in eval mode, set before `task` is called in training."""
     weights: Mapping[str, float] = {}

@@ -3,15 +3,17 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows, document_batches
 from mini_tf.data.store import Store
-from mini_tf.data.tokenization.vocabulary import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary, word_keys, words_at
 from mini_tf.nn.layers.head import NORMED, TOKEN_POOLS, Dense, DenseLayer, Pool, TaskHead, is_token, pooled, token_index
 from mini_tf.nn.layers.ngram_features import LinearFeatures, WideSettings, fit_network_scale
 from mini_tf.nn.layers.word_characters import WideTextSettings
@@ -165,6 +167,12 @@ class TaskObjective(Objective):
         return {"ids": torch.from_numpy(np.where(dropped, self.replacement, rows.ids)).long()}
 
 
+def keys_at(ids: Any, is_token: Any, at: Tensor, texts: Sequence[str], n_affixes: int) -> Int[Tensor, "T K"]:
+    """The keys of the words that begin at the flat positions `at`, as `WordFeatures` reads them; see `words_at`."""
+    keys = word_keys(words_at(ids, is_token, at, texts), n_affixes)
+    return torch.tensor(keys, dtype=torch.int64).reshape(-1, 2 + 2 * n_affixes)
+
+
 class PooledObjective(TaskObjective):
     """An objective with one prediction per row."""
 
@@ -189,8 +197,46 @@ class PooledObjective(TaskObjective):
         return None
 
 
-class TaskLoss(nn.Module):
-    """Loss of a task head: one prediction per row if `pool` is given, else one per target position."""
+class TaskOutputs(nn.Module):
+    """Outputs of a task head: one prediction per row if `pool` is given, else one per target position."""
+
+    def __init__(self, model: Model, pool: Pool | None = None, wide: WideSettings | None = None) -> None:
+        super().__init__()
+        self.model, self.pool = model, pool
+        self.wide = WideSettings() if wide is None else wide
+
+    @property
+    def head(self) -> TaskHead:
+        assert isinstance(self.model.head, TaskHead)
+        return self.model.head
+
+    def predict(self, batch: Batch) -> Tensor:
+        """(T, C): the outputs in evaluation, without the loss."""
+        network, wide, _ = self._outputs(batch)
+        return network if wide is None else wide + self._network_scale() * network
+
+    def _network_scale(self) -> Tensor | float:
+        scale = self.wide.network_scale
+        return self.head.network_scale if scale == "fit" and self.head.network_scale is not None else float(scale)
+
+    def _outputs(self, batch: Batch) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Outputs of the network, those of the n-grams, and the penalty of the network; None: there are none."""
+        inputs = (
+            replace(batch.inputs, ids=batch.extras["ids"]) if self.training and "ids" in batch.extras else batch.inputs
+        )
+        at = token_index(self.pool, inputs) if self.pool in TOKEN_POOLS else batch.target_positions
+        mixed = self.model(inputs, None, at, None)
+        hidden = mixed.y if at is not None or self.pool is None else pooled(self.pool, mixed.y, inputs, self.head.query)
+        outputs = self.model.logits(hidden).float()
+        if self.head.wide is None:
+            return outputs, None, mixed.penalty
+        ids = (batch.inputs if self.wide.own_loss else inputs).ids
+        wide = self.head.wide(ids, is_token(inputs), batch.target_positions, batch.extras.get("words"))
+        return outputs, wide, mixed.penalty
+
+
+class TaskLoss(TaskOutputs):
+    """Loss of a task head."""
 
     def __init__(
         self,
@@ -201,14 +247,8 @@ class TaskLoss(nn.Module):
         wide: WideSettings | None = None,
         distillation: Distillation | None = None,
     ) -> None:
-        super().__init__()
-        self.model, self.part, self.loss, self.pool, self.distillation = model, part, loss, pool, distillation
-        self.wide = WideSettings() if wide is None else wide
-
-    @property
-    def head(self) -> TaskHead:
-        assert isinstance(self.model.head, TaskHead)
-        return self.model.head
+        super().__init__(model, pool, wide)
+        self.part, self.loss, self.distillation = part, loss, distillation
 
     def forward(self, batch: Batch, state: State | None = None) -> LossSums:
         outputs, wide, penalty = self._outputs(batch)
@@ -231,32 +271,8 @@ class TaskLoss(nn.Module):
             parts, {} if scale is None else {"network_scale": (scale * n, n)}, None, None if self.training else outputs
         )
 
-    def predict(self, batch: Batch) -> Tensor:
-        """(T, C): the outputs in evaluation, without the loss."""
-        network, wide, _ = self._outputs(batch)
-        return network if wide is None else wide + self._network_scale() * network
-
     def network_and_wide(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(T, C) each: the outputs of the network and those of the n-grams, whose sum are the task's."""
         network, wide, _ = self._outputs(batch)
         assert wide is not None
         return network, wide
-
-    def _network_scale(self) -> Tensor | float:
-        scale = self.wide.network_scale
-        return self.head.network_scale if scale == "fit" and self.head.network_scale is not None else float(scale)
-
-    def _outputs(self, batch: Batch) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Outputs of the network, those of the n-grams, and the penalty of the network; None: there are none."""
-        inputs = (
-            replace(batch.inputs, ids=batch.extras["ids"]) if self.training and "ids" in batch.extras else batch.inputs
-        )
-        at = token_index(self.pool, inputs) if self.pool in TOKEN_POOLS else batch.target_positions
-        mixed = self.model(inputs, None, at, None)
-        hidden = mixed.y if at is not None or self.pool is None else pooled(self.pool, mixed.y, inputs, self.head.query)
-        outputs = self.model.logits(hidden).float()
-        if self.head.wide is None:
-            return outputs, None, mixed.penalty
-        ids = (batch.inputs if self.wide.own_loss else inputs).ids
-        wide = self.head.wide(ids, is_token(inputs), batch.target_positions, batch.extras.get("words"))
-        return outputs, wide, mixed.penalty

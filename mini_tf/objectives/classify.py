@@ -45,6 +45,7 @@ class Settings(PooledSettings, ClassSettings, TeacherSettings):
 
 class Classify(PooledObjective):
     settings: Settings
+    problem_type = "single_label_classification"
 
     def __init__(self, settings: Settings, vocabulary: Vocabulary, labels: Labels) -> None:
         super().__init__(settings, len(labels.names), vocabulary)

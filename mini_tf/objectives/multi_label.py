@@ -44,6 +44,8 @@ class Settings(PooledSettings, NamedLabels):
 
 
 class MultiLabel(PooledObjective):
+    problem_type = "multi_label_classification"
+
     def prepare(self, rows: Rows) -> Batch:
         assert rows.row_labels is not None
         return self.make_batch(rows, torch.from_numpy(rows.row_labels), PART)

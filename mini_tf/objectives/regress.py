@@ -27,6 +27,8 @@ class Settings(PooledSettings):
 
 
 class Regress(PooledObjective):
+    problem_type = "regression"
+
     def __init__(self, settings: Settings, vocabulary: Vocabulary, labels: Labels) -> None:
         super().__init__(settings, 1, vocabulary)
         self.labels = labels

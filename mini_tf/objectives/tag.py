@@ -11,13 +11,13 @@ from torch import nn
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.examples import Labels
-from mini_tf.data.tokenization.vocabulary import Vocabulary, word_keys, words_at
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.layers.head import TaskHead
 from mini_tf.nn.layers.ngram_features import LinearFeatures, WideSettings, WindowFeatures
 from mini_tf.nn.layers.word_characters import WordFeatures
 from mini_tf.nn.model import Model
 from mini_tf.objectives._named_classes import ClassSettings, class_loss
-from mini_tf.objectives._task import TaskLoss, TaskObjective
+from mini_tf.objectives._task import TaskLoss, TaskObjective, keys_at
 
 PART = "tag"
 
@@ -77,8 +77,7 @@ class Tag(TaskObjective):
             batch.extras["examples"] = torch.from_numpy(rows.examples)
         if self.wide is not None and self.wide.unit == "word":
             is_token = np.ones_like(rows.ids, dtype=bool) if rows.segments is None else rows.segments != 0
-            words = words_at(rows.ids, is_token, at.numpy(), self.texts)
-            batch.extras["words"] = torch.from_numpy(word_keys(words, self.wide.affixes))
+            batch.extras["words"] = keys_at(rows.ids, is_token, at, self.texts, self.wide.affixes)
         return batch
 
     def task(self, model: Model) -> nn.Module:

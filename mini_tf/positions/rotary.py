@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from mini_tf.nn.layers.kernels import handwritten
 from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.recipe.kinds import Rules, Section
@@ -98,7 +99,7 @@ class Rotary(PositionalEncoding):
             return torch.cat([self.rotate(first.contiguous(), token_positions, n_queries), others], dim=-1)
         half = x.dtype in (torch.bfloat16, torch.float16)
         cos, sin, rotations = self._rotations(token_positions, x)
-        if rotations is not None:
+        if handwritten() and rotations is not None:
             rotated: Tensor = _Rotate.apply(x.float() if half else x, rotations)
             return rotated.to(x.dtype)
         cos, sin = cos.to(x.dtype), sin.to(x.dtype)
@@ -127,8 +128,8 @@ class Rotary(PositionalEncoding):
             positions = positions.cpu()
         angle = positions.double() * self.frequencies(positions.device)
         cos, sin = ((part[:, :, None].to(exact)).to(like.device) for part in (angle.cos(), angle.sin()))
-        is_complex = like.device.type in COMPLEX and not torch.compiler.is_compiling()
-        self._last = (token_positions, (cos, sin, torch.complex(cos, sin) if is_complex else None))
+        rotations = torch.complex(cos, sin) if handwritten() and like.device.type in COMPLEX else None
+        self._last = (token_positions, (cos, sin, rotations))
         return self._last[1]
 
 

@@ -26,7 +26,7 @@ from mini_tf.trained.opening import open_trained
 PAGE = (Path(__file__).parents[2] / "mini_tf" / "hf" / "README.md").read_text()
 AS_THEY_ARE, CHANGED = PAGE.split("A few overrides")
 SHIPPED = {name: where for name, where in re.findall(r"\| `([\w-]+)` \| (.+) \|\n", AS_THEY_ARE) if name in presets()}
-"""The table of the page: by recipe the architecture, or the reasons why there is none."""
+"""The table of the page: by recipe the architecture, or that it is code."""
 EXPORTED = [name for name, where in SHIPPED.items() if re.fullmatch(r"`\w+`", where)]
 WAYS = {
     (name, family): shlex.split(ways)
@@ -45,13 +45,16 @@ def chosen(name: str, *overrides: str, to: str | None = None, exact: bool = Fals
 
 
 def row(name: str) -> str:
-    """What the page says of a recipe: its architecture, or the first reasons why no family has its model."""
+    """What the page says of a recipe: its architecture, or the first reason why it goes out as code."""
     try:
         return f"`{chosen(name).head.architecture}`"
     except RunFault as refused:
         reasons = re.sub(r"this model cannot be written as .*?(nearest is \w+, but |: )", "", refused.message)
-        first, *more = re.split(r"; (?=model\.|objective\.|\w+'s config)", reasons)
-        return first + (f"; {more[0]}" if more else "") + (f"; {len(more) - 1} more" if more[1:] else "")
+        first, *more = sorted(
+            re.split(r"; (?=model\.|objective\.|\w+'s config)", reasons),
+            key=lambda reason: ("config.json" in reason, ".kind is" not in reason),
+        )
+        return f"code: {first}" + (f"; {len(more)} more" if more else "")
 
 
 def test_the_page_says_where_every_shipped_recipe_goes() -> None:

@@ -31,7 +31,7 @@ def outputs(
     features: WordFeatures, at: torch.Tensor = AT, words: list[str] = WORDS, n_affixes: int = 2
 ) -> torch.Tensor:
     ids = torch.zeros(len(TEXTS), LENGTH, dtype=torch.long)
-    return features(ids, torch.ones_like(ids, dtype=torch.bool), at, torch.from_numpy(word_keys(words, n_affixes)))
+    return features(ids, torch.ones_like(ids, dtype=torch.bool), at, torch.tensor(word_keys(words, n_affixes)))
 
 
 def features_of(

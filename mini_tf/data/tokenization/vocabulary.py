@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -108,21 +108,21 @@ def id_dtype(vocabulary: Vocabulary) -> type[np.uint16] | type[np.uint32]:
 _CACHED_WORDS = 2**16
 
 
-def words_at(ids: np.ndarray, is_token: np.ndarray, at: np.ndarray, texts: Sequence[str]) -> list[str]:
+def words_at(ids: Any, is_token: Any, at: Any, texts: Sequence[str]) -> list[str]:
     """The words that begin at the flat positions `at`, in order, of ids (B, L); each ends where the next one begins.
 
-    is_token (B, L): False at padding. texts: of each id (`Vocabulary.texts`).
+    is_token (B, L): False at padding. These are arrays or tensors. texts: of each id (`Vocabulary.texts`).
     """
-    ends = np.minimum(np.append(at[1:], ids.size), (at // ids.shape[1] + 1) * ids.shape[1])
-    flat, inside = ids.flatten().tolist(), is_token.flatten().tolist()
-    spans = (range(first, last) for first, last in zip(at.tolist(), ends.tolist(), strict=True))
+    flat, inside, starts, length = ids.flatten().tolist(), is_token.flatten().tolist(), at.tolist(), ids.shape[1]
+    ends = zip(starts, [*starts[1:], len(flat)], strict=True)
+    spans = (range(start, min(end, (start // length + 1) * length)) for start, end in ends)
     words = ("".join(texts[flat[n]] for n in span if inside[n]) for span in spans)
     return ["".join(word.split()) for word in words]  # a tokenizer may write a space before punctuation
 
 
-def word_keys(words: Sequence[str], n_affixes: int) -> np.ndarray:
-    """(T, 2 + 2 n): int64 keys of each word in lower case, of its shape, and of its prefixes and suffixes of 1 to n."""
-    return np.array([_keys(word, n_affixes) for word in words], np.int64).reshape(len(words), 2 + 2 * n_affixes)
+def word_keys(words: Sequence[str], n_affixes: int) -> list[tuple[int, ...]]:
+    """2 + 2 n keys of 64 bits for each word: in lower case, its shape, and its prefixes and suffixes of 1 to n."""
+    return [_keys(word, n_affixes) for word in words]
 
 
 @lru_cache(_CACHED_WORDS)

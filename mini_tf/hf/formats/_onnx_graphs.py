@@ -53,11 +53,6 @@ class Graph(NamedTuple):
         return inputs
 
 
-def positions_of(mask: Tensor) -> TokenPositions:
-    """Positions of tokens that are numbered without padding, which may stand on either side."""
-    return TokenPositions(mask.shape[1], 0, mask, (mask.cumsum(1) - 1).clamp(min=0))
-
-
 class WholeText(nn.Module):
     """Outputs of a text: logits of every token (B, L, V) or (B, L, C), or of the text (B, C), or its vector (B, D).
 
@@ -70,7 +65,7 @@ class WholeText(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor]:
         ids, mask, *types = inputs
-        return (self.outputs(Tokens(ids, positions_of(mask), *types)),)
+        return (self.outputs(Tokens(ids, TokenPositions.of_mask(mask), *types)),)
 
     def outputs(self, inputs: Tokens) -> Tensor:
         """Those of tokens at any positions."""
@@ -121,7 +116,7 @@ class NextTokens(nn.Module):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         ids, mask, *tensors = inputs
         past = tensors[: len(self.leaves)]
-        positions = positions_of(mask)
+        positions = TokenPositions.of_mask(mask)
         n_cached = mask.shape[1] - ids.shape[1]
         cached, new = positions.slice(0, n_cached), positions.slice(n_cached, mask.shape[1])
         own = TokenPositions(ids.shape[1], 0, new.segments, new.positions)
@@ -173,7 +168,7 @@ def memory_of(tensors: Mapping[tuple[str, ...], Tensor], mask: Tensor) -> Source
     for (layer, key), tensor in tensors.items():
         layers.setdefault(layer, {})[key] = tensor
     copy = layers.pop("copy", None)
-    return SourceMemory([*layers.values()] or None, positions_of(mask), copy)
+    return SourceMemory([*layers.values()] or None, TokenPositions.of_mask(mask), copy)
 
 
 class SourceEncoder(nn.Module):
@@ -185,7 +180,7 @@ class SourceEncoder(nn.Module):
 
     def parts(self, ids: Tensor, mask: Tensor) -> dict[tuple[str, str], Tensor]:
         """By layer and key."""
-        memory = self.model.encode(Tokens(ids, positions_of(mask)))
+        memory = self.model.encode(Tokens(ids, TokenPositions.of_mask(mask)))
         named = [*((str(n), layer) for n, layer in enumerate(memory.layers or []))]
         named += [] if memory.copy is None else [("copy", memory.copy)]
         return {(layer, key): tensor for layer, state in named for key, tensor in state.items()}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mini_tf.hf.export_folder import card_files, write_files
+from mini_tf.hf.family_choice import WAY
 from mini_tf.hf.formats import Exported, ExportRequest, Format
 from mini_tf.hf.formats._onnx_files import quantize, quiet, write_graph
 from mini_tf.hf.formats._onnx_graphs import Graph, decoder, encoder_decoder, whole_text
@@ -21,7 +22,6 @@ from mini_tf.trained.architecture import vocabulary_sizes
 from mini_tf.trained.opening import LoadedModel
 
 WRITTEN_AS = "ONNX"
-WAY = "--to safetensors writes the tensors under their own names"
 
 
 class Settings(Format):

@@ -1,7 +1,7 @@
 """Output layers: from hidden states to logits of tokens; heads of tasks: classes, a number, one logit per token."""
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,13 @@ class OutputLayer(nn.Module):
     def is_linear(self) -> bool:
         """Outputs are a linear function of the hidden state, without a bias."""
         return False
+
+    def arguments(self) -> Mapping[str, Any]:
+        """What makes another layer of the class: numbers, texts, or modules with `arguments`; for export as code.
+
+        Raises NotImplementedError if it is not known.
+        """
+        raise NotImplementedError
 
 
 class Head(OutputLayer):
@@ -114,7 +121,11 @@ class DenseLayer(nn.Linear):
         super().__init__(d_model, d_model)
         self.weight.data.normal_(0.0, d_model**-0.5)
         self.bias.data.zero_()
-        self.activation, self.norm = _DENSE[activation], norm
+        self.word, self.activation, self.norm = activation, _DENSE[activation], norm
+
+    def arguments(self) -> Mapping[str, Any]:
+        """Without the norm, which the settings of the model make."""
+        return {"d_model": self.in_features, "activation": self.word}
 
     def forward(self, hidden: Float[Tensor, "*at D"]) -> Float[Tensor, "*at D"]:
         y = self.activation(super().forward(hidden))
@@ -139,17 +150,31 @@ class TaskHead(OutputLayer):
         pools_by_attention: bool = False,
         dense: DenseLayer | None = None,
         bias: bool = True,
+        *,
+        scales_network: bool = False,
     ) -> None:
         super().__init__()
         self.dropout = Dropout(dropout_rate)
         self.wide = wide
-        self.register_buffer("network_scale", None)
+        self.register_buffer("network_scale", torch.ones(()) if scales_network else None)
         self.query = nn.Parameter(torch.zeros(d_model)) if pools_by_attention else None
         self.dense = dense
         self.linear = nn.Linear(d_model, n_outputs, bias=bias)
         self.linear.weight.data.normal_(0.0, d_model**-0.5)
         if bias:
             self.linear.bias.data.zero_()
+
+    def arguments(self) -> Mapping[str, Any]:
+        return {
+            "d_model": self.linear.in_features,
+            "n_outputs": self.linear.out_features,
+            "dropout_rate": self.dropout.rate,
+            "wide": self.wide,
+            "pools_by_attention": self.query is not None,
+            "dense": self.dense,
+            "bias": self.linear.bias is not None,
+            "scales_network": self.network_scale is not None,
+        }
 
     def forward(
         self, hidden: Float[Tensor, "*at D"], candidates: Int[Tensor, " W"] | None = None

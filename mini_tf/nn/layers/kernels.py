@@ -1,6 +1,7 @@
 """Operations of torch done otherwise: dropout, cumulative sums, several linear layers of one input as one product."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import torch
@@ -8,6 +9,33 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+
+
+def handwritten() -> bool:
+    """Hand-written gradients are used in place of torch's: not in a compiled graph, which has its own kernels.
+
+    In code that is exported (`hf/formats/code.py`) it is False, and what depends on it is left out.
+    """
+    return not torch.compiler.is_compiling()
+
+
+def graph_operator(parameters: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """In a compiled graph the function becomes an operator whose result is like its second argument: torch.compile
+    would unroll its loop, and cannot write parts in place. Called otherwise, an operator would import the compiler.
+    """
+
+    def decorate(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        name = f"minitf::{function.__name__}"
+        torch.library.custom_op(
+            name, lambda *args: function(*args).contiguous(), mutates_args=(), schema=f"({parameters}) -> Tensor"
+        )
+        torch.library.register_fake(
+            name, lambda _, x, *rest: torch.empty_like(x, memory_format=torch.contiguous_format)
+        )
+        operator = getattr(torch.ops.minitf, function.__name__)
+        return wraps(function)(lambda *args: operator(*args) if torch.compiler.is_compiling() else function(*args))
+
+    return decorate
 
 
 class Dropout(nn.Module):
@@ -20,7 +48,7 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.rate == 0.0:
             return x
-        if x.device.type != "cpu" or torch.compiler.is_compiling():
+        if x.device.type != "cpu" or not handwritten():
             return F.dropout(x, self.rate)
         dropped: Tensor = _CPUDropout.apply(x, self.rate)
         return dropped
@@ -85,8 +113,8 @@ def split_outputs(linear: nn.Module, x: Float[Tensor, "*at D"], sizes: Sequence[
     On a GPU the gradients of the parts are not concatenated, but multiplied one by one. A compiler concatenates them
     in the kernels that compute them.
     """
-    apart = x.device.type in SPLIT_PRODUCTS and not torch.compiler.is_compiling()
-    if not apart or not isinstance(linear, nn.Linear) or not torch.is_grad_enabled():
+    trains = torch.is_grad_enabled() and x.device.type in SPLIT_PRODUCTS
+    if not handwritten() or not trains or not isinstance(linear, nn.Linear):
         return tuple(linear(x).split(tuple(sizes), dim=-1))
     parts: tuple[Tensor, ...] = _SplitLinear.apply(x, linear.weight, linear.bias, tuple(sizes))
     return parts

@@ -8,8 +8,8 @@ Sources: Cheng et al. 2016, arXiv:1606.07792 (wide and deep); Joulin et al. 2017
 Wang and Manning 2012, "Baselines and Bigrams" (log-count ratios of naive Bayes).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -123,6 +123,12 @@ class LinearFeatures(nn.Module):
         """
         raise NotImplementedError
 
+    def arguments(self) -> Mapping[str, Any]:
+        """What makes another one, as `OutputLayer.arguments`."""
+        rows, n_outputs = self.weights.weight.shape
+        sizes = {"vocabulary_size": self.vocabulary_size, "order": self.order, "rows": rows}
+        return {**sizes, "scale": self.scale, "n_outputs": n_outputs}
+
     def fit(self, texts: Callable[[], Texts], n_classes: int) -> None:
         """Set from the training texts, which each call gives anew, what each feature counts; default: all the same."""
 
@@ -163,12 +169,18 @@ class NGramFeatures(LinearFeatures):
         n_outputs: int,
         log_counts: bool = False,
         class_ratios: bool = False,
+        *,
+        characters: "NGramFeatures | None" = None,
     ) -> None:
         super().__init__(vocabulary_size, order, rows, scale, n_outputs)
         self.log_counts = log_counts
         self.register_buffer("idf", torch.ones(rows))
         self.register_buffer("ratio", torch.ones(rows) if class_ratios else None)
-        self.characters: NGramFeatures | None = None
+        self.characters = characters
+
+    def arguments(self) -> Mapping[str, Any]:
+        weighted = {"log_counts": self.log_counts, "class_ratios": self.ratio is not None}
+        return {**super().arguments(), **weighted, "characters": self.characters}
 
     def forward(
         self,
@@ -246,6 +258,9 @@ class WindowFeatures(LinearFeatures):
             vocabulary_size, min(order, 2 * window + 1), rows, scale, n_outputs
         )  # no longer n-gram fits in
         self.window = window
+
+    def arguments(self) -> Mapping[str, Any]:
+        return {**super().arguments(), "window": self.window}
 
     def forward(
         self,

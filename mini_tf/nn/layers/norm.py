@@ -9,6 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from mini_tf.nn.layers.kernels import handwritten
+
 
 class RMSNorm(nn.Module):
     """(..., D) -> (..., D), normalized to root mean square 1, then scaled."""
@@ -24,7 +26,9 @@ class RMSNorm(nn.Module):
 
 def rms_norm(x: Float[Tensor, "*at D"], eps: float, weight: Tensor | None = None) -> Float[Tensor, "*at D"]:
     """x / sqrt(mean(x^2) + eps) * weight, over the last axis."""
-    if x.device.type != "cpu" or torch.compiler.is_compiling():
+    if x.device.type != "cpu" or not handwritten():
+        if weight is not None and weight.dim() > 1:  # one of each head
+            return F.rms_norm(x, x.shape[-1:], None, eps) * weight
         return F.rms_norm(x, x.shape[-1:], weight, eps)
     # Squares are summed in at least fp32.
     y: Tensor = (

@@ -8,8 +8,8 @@ names do. Sources: Bojanowski et al. 2017, arXiv:1607.04606, section 3.2 (subwor
 Ratinov and Roth 2009, "Design challenges and misconceptions in named entity recognition", section 3.1 (of words).
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +40,12 @@ class WordCharacters(nn.Module):
         self.register_buffer("characters", torch.tensor([*codes, _SPACE]), persistent=False)
         self.register_buffer("first", lengths.cumsum(0) - lengths, persistent=False)
         self.register_buffer("lengths", lengths, persistent=False)
+
+    def texts(self) -> list[str]:
+        """The text of each id, with a space for each whitespace."""
+        characters = "".join(" " if code == _SPACE else chr(code) for code in self.characters.tolist())
+        spans = zip(self.first.tolist(), self.lengths.tolist(), strict=True)
+        return [characters[first : first + length] for first, length in spans]
 
     def forward(self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"]) -> list[tuple[Tensor, Tensor]]:
         """For each length n: a key of the n-gram that begins at each character (B, P - n + 1), and if it is one.
@@ -143,10 +149,8 @@ class WideTextSettings(WideSettings):
     def features(self, vocabulary_size: int, texts: Sequence[str], n_outputs: int) -> NGramFeatures:
         """texts: of each token id."""
         common = self.rows, self.scale, n_outputs, self.log_counts, self.weighted_by_class
-        found = NGramFeatures(vocabulary_size, self.order, *common)
-        if self.characters is not None:
-            found.characters = CharacterFeatures(texts, self.characters, *common)
-        return found
+        characters = None if self.characters is None else CharacterFeatures(texts, self.characters, *common)
+        return NGramFeatures(vocabulary_size, self.order, *common, characters=characters)
 
 
 class CharacterFeatures(NGramFeatures):
@@ -166,6 +170,12 @@ class CharacterFeatures(NGramFeatures):
     ) -> None:
         super().__init__(len(texts), 1, rows, scale, n_outputs, log_counts, class_ratios)
         self.words = WordCharacters(texts, *lengths)
+
+    def arguments(self) -> Mapping[str, Any]:
+        common = ("rows", "scale", "n_outputs", "log_counts", "class_ratios")
+        given = super().arguments()
+        own = {"texts": self.words.texts(), "lengths": (self.words.shortest, self.words.longest)}
+        return own | {name: given[name] for name in common}
 
     def _ngrams(self, ids: Tensor, is_token: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         yield from self.words(ids, is_token)
@@ -189,6 +199,9 @@ class WordFeatures(LinearFeatures):
     def __init__(self, vocabulary_size: int, order: int, rows: int, scale: float, n_outputs: int, window: int) -> None:
         super().__init__(vocabulary_size, min(order, 2 * window + 1), rows, scale, n_outputs)
         self.window = window
+
+    def arguments(self) -> Mapping[str, Any]:
+        return {**super().arguments(), "window": self.window}
 
     def forward(
         self,

@@ -1,5 +1,8 @@
 """The output layer of a detector, a logit per token, and its score: the area under the ROC curve."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -17,6 +20,10 @@ class DetectionHead(OutputLayer):
         for layer in (self.dense, self.linear):
             layer.weight.data.normal_(0.0, std)
             layer.bias.data.zero_()
+        self.std = std
+
+    def arguments(self) -> Mapping[str, Any]:
+        return {"d_model": self.dense.in_features, "std": self.std}
 
     def forward(
         self, hidden: Float[Tensor, "*at D"], candidates: Int[Tensor, " W"] | None = None

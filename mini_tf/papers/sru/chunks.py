@@ -11,14 +11,14 @@ Source: Lei et al. 2018, arXiv:1709.02755, section 2.
 """
 
 import math
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from mini_tf.nn.layers.kernels import graph_operator
 
 
 def recur(
@@ -41,26 +41,7 @@ def previous_states(
     return before if restart is None else before.masked_fill(restart[..., None], 0.0)
 
 
-def _operator(parameters: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """In a compiled graph the function becomes an operator whose result is like `x`: torch.compile would unroll its
-    loop, and cannot write parts in place. Called otherwise, an operator would import the compiler.
-    """
-
-    def decorate(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        name = f"minitf::{function.__name__}"
-        torch.library.custom_op(
-            name, lambda *args: function(*args).contiguous(), mutates_args=(), schema=f"({parameters}) -> Tensor"
-        )
-        torch.library.register_fake(
-            name, lambda _, x, *rest: torch.empty_like(x, memory_format=torch.contiguous_format)
-        )
-        operator = getattr(torch.ops.minitf, function.__name__)
-        return wraps(function)(lambda *args: operator(*args) if torch.compiler.is_compiling() else function(*args))
-
-    return decorate
-
-
-@_operator("Tensor a, Tensor x, Tensor v, Tensor start, Tensor? restart")
+@graph_operator("Tensor a, Tensor x, Tensor v, Tensor start, Tensor? restart")
 def one_by_one(a: Tensor, x: Tensor, v: Tensor, start: Tensor, restart: Tensor | None) -> Tensor:
     """The states where the gate reads them."""
     c, before = torch.empty_like(x), start
@@ -101,7 +82,7 @@ class _Recurrence(torch.autograd.Function):
         return d_a, total * (1 - f), d_v, total[:, 0] * through[:, 0], None
 
 
-@_operator("Tensor f, Tensor x, Tensor start")
+@graph_operator("Tensor f, Tensor x, Tensor start")
 def scan(f: Float[Tensor, "B L D"], x: Float[Tensor, "B L D"], start: Float[Tensor, "B D"]) -> Float[Tensor, "B L D"]:
     """c_t = f_t * c_{t-1} + x_t, in chunks of sqrt(L) tokens; no gradient."""
     batch, length, d = x.shape

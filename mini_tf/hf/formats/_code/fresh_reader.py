@@ -1,0 +1,46 @@
+"""A program that loads a folder of exported code where there is no minitf, and writes what its model computes.
+
+Arguments: the folder, its class of transformers, files of inputs and of outputs.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+
+@torch.no_grad()
+def main(folder: Path, auto_class: str, inputs: str, outputs: str) -> None:
+    sys.modules.update({"mini_tf": None})  # type: ignore[dict-item]  # an import of it raises ImportError
+    given = load_file(inputs)
+    names = ("ids", "mask", "types", "source", "source_mask")
+    sys.path.insert(0, str(folder))
+    from modeling_minitf import load  # type: ignore[import-not-found]
+
+    found = {"alone": load(folder)(**{name: given[name] for name in names if name in given})}
+    try:
+        import transformers
+    except ImportError:
+        transformers = None  # type: ignore[assignment]
+    if transformers is not None:
+        transformers.utils.logging.set_verbosity_error()
+        model: Any = getattr(transformers, auto_class).from_pretrained(folder, trust_remote_code=True).eval()
+        called = {"input_ids": "ids", "attention_mask": "mask", "token_type_ids": "types"}
+        if "source" in given:
+            called = {"input_ids": "source", "attention_mask": "source_mask"}
+            called |= {"decoder_input_ids": "ids", "decoder_attention_mask": "mask"}
+        found["logits"] = model(**{key: given[name] for key, name in called.items() if name in given}).logits
+        if "prompt" in given:
+            model.generation_config.eos_token_id = None  # so that all rows have as many tokens
+            n_new, mask = int(given["n_new"]), given["prompt_mask"]
+            options = {"do_sample": False, "max_new_tokens": n_new, "pad_token_id": 0}
+            found["tokens"] = model.generate(given["prompt"], attention_mask=mask, **options)
+    version = getattr(transformers, "__version__", "")
+    tensors = {name: tensor.contiguous() for name, tensor in found.items()}
+    save_file(tensors, outputs, metadata={"transformers": version})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])
