@@ -50,7 +50,7 @@ def few_steps(block: pages.Block) -> str:
     if block.name == "crash":  # its run diverges, which is exit code 7
         diverge, replay = script.replace("quickstart", f"quickstart {SMALL}").splitlines()
         return f"{diverge.partition('#')[0]} || test $? -eq 7\n{replay}\n"
-    script = re.sub(r" train\.(steps|batch_size)=\d+", "", script)  # the last one on a line would be used
+    script = re.sub(r" train\.(steps|batch_size|epochs)=\d+", "", script)  # the last one on a line would be used
     script = re.sub(r"minitf cost (?!.*--lengths)([^#\n]*)", rf"minitf cost --seconds 0.1 \1 {COST} ", script)
     script = re.sub(r"minitf (pretrain|finetune|sweep) ([^ )]+)", rf"minitf \1 \2 {FEW_STEPS}", script)
     # On the way only where the log of a run is compared; a page needs no curve.
