@@ -24,7 +24,7 @@ RECIPE = typer.Argument(
     autocompletion=recipe_arguments,
 )
 SAMPLES = typer.Option(
-    "--samples", min=1, metavar="N", help="Try N samples of the values.", show_default="all combinations"
+    "--samples", min=1, max=10_000, metavar="N", help="Try N samples of the values.", show_default="all combinations"
 )
 SAMPLER = typer.Option("--sampler", metavar="random|tpe", help="How they are sampled; tpe learns from results.")
 HALVING = typer.Option("--halving", help="Successive halving: a third of the trials goes on at each of several steps.")
@@ -74,7 +74,7 @@ def sweep(
     jobs, threads = machine_shares(base.recipe.runtime, len(first) * len(space.seed_arguments), jobs)
     asked = {"sweep": space.as_json, "sampler": samples and (sampler or "random"), "halving": halving and len(first)}
     location = RunLocation(out_dir, name)
-    with opened(location, base, asked, threads) as (folder, threads, lock), StopRequest(console.say) as stop:
+    with opened(location, base, asked, threads, console) as (folder, threads, lock), StopRequest(console.say) as stop:
         sweep_ = Sweep(space, base, first, search, halving, folder, threads, console)
         size = f"{samples or len(first)} trials" + (f" of {len(space.seeds)} seeds" if space.seeds else "")
         each = f", {threads} thread{'s' * (threads > 1)} each" if threads else ""

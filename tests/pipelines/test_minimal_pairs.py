@@ -235,7 +235,7 @@ def test_other_files_options_and_models_are_refused(runs: Path, tmp_path: Path, 
     refused(minitf("evaluate", runs / "tail", "--pairs", file, "--score", "word"), "has causal", exit_code=2)
     refused(
         minitf("evaluate", classifier, "--pairs", file),
-        "which gives texts no probability",
+        "the objective classify, which gives texts no probability",
         "masked, next_token, prefix",
         exit_code=2,
     )

@@ -6,6 +6,7 @@ All combinations of lists, in the order of the command line, the last key fastes
 
 import itertools
 import json
+import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -25,6 +26,8 @@ ROUND = 8
 """Samples of TPE that are drawn from the same results, so that they do not depend on the number of processes."""
 LOGARITHMIC = 10
 """Ratio of the ends of a range from which its logarithm is sampled evenly."""
+MOST = 10_000
+"""Trials of a sweep, and values of a range that are listed, at most."""
 _DIGITS = 4
 """Significant digits of a sampled number."""
 
@@ -43,12 +46,14 @@ class Range:
 
     @property
     def all(self) -> Sequence[str]:
-        """All numbers; UsageFault if they are not whole."""
+        """All numbers; UsageFault if they are not whole, or too many."""
         if not self.whole:
             raise UsageFault(
                 f"{self}: a range of fractions has no end", hint="--samples N tries N of them; or give a list"
             )
-        return [str(number) for number in range(int(self.low), int(self.high) + 1)]
+        numbers = range(int(self.low), int(self.high) + 1)
+        _refuse_too_many(f"{self}", len(numbers), "values")
+        return [str(number) for number in numbers]
 
     def __str__(self) -> str:
         return f"{self.low:g}..{self.high:g}"
@@ -120,6 +125,11 @@ def _values(key: str, text: str) -> Values | None:
     return Range(*real, whole=all(number is not None for number, _ in ends))  # type: ignore[arg-type,misc]
 
 
+def _refuse_too_many(what: str, n: int, unit: str) -> None:
+    if n > MOST:
+        raise UsageFault(f"{what}: {n:,} {unit}, more than {MOST:,}", hint="--samples N tries N of them")
+
+
 def _listed(values: Values) -> Sequence[str]:
     return values.all if isinstance(values, Range) else values
 
@@ -134,8 +144,9 @@ def _written(node: Node) -> str:
 
 
 def grid(space: Space) -> Search:
-    """All combinations at once; UsageFault for a range that is not of whole numbers."""
+    """All combinations at once; UsageFault if they are too many, or for a range that is not of whole numbers."""
     lists = [_listed(values) for values in space.searched.values()]
+    _refuse_too_many(" ".join(space.searched), math.prod(map(len, lists)), "combinations")
     yield [dict(zip(space.searched, chosen, strict=True)) for chosen in itertools.product(*lists)]
 
 

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mini_tf.jobs.identifying import Options, identify
 from mini_tf.jobs.session import Reporter
 from mini_tf.jobs.sweeps.space import Chosen, Search, Space
 from mini_tf.jobs.sweeps.trial_processes import POLL, RunPart, TrialProcesses
@@ -29,7 +30,7 @@ from mini_tf.recipe.values import one_line
 from mini_tf.run import disk, manifest
 from mini_tf.run.disk import TEMPORARY, Disk, make_folder, storage_errors
 from mini_tf.run.finding import OUTPUTS, is_run, try_lock
-from mini_tf.run.identity import differences, resolve, result_values
+from mini_tf.run.identity import differences, resolve
 from mini_tf.run.location import RunLocation, explicit_folder
 from mini_tf.scores.intervals import Mean
 from mini_tf.system import strict_json
@@ -227,14 +228,16 @@ def checked_base(space: Space, settings: Sequence[Chosen], strict: bool, halving
 
 @contextmanager
 def opened(
-    location: RunLocation, base: Resolved, asked: Mapping[str, Any], threads: int | None
+    location: RunLocation, base: Resolved, asked: Mapping[str, Any], threads: int | None, reporter: Reporter
 ) -> Iterator[tuple[Path, int | None, int]]:
     """The folder of a sweep, the threads of its runs, which are those of its first start, and the folder's lock.
 
-    asked: what was asked for, beside the recipe. RunFault if it is in use, or has another sweep.
+    asked: what was asked for, beside the recipe. RunFault if it is in use, or has another sweep or one of other data.
     """
     location.check()
-    decides = json.loads(json.dumps({**result_values(base.recipe, exclude_defaults=True), **asked}))
+    identity, _ = identify(base, Options(), reporter)  # bad data leave no folder, and the runs find them tokenized
+    contents = {f"contents of {name}": sha256 for name, sha256 in identity.hashes.items()}
+    decides = json.loads(json.dumps({**identity.not_default, **contents, **asked}))
     folder = explicit_folder(location) or OUTPUTS.absolute() / f"{base.name}-sweep-{hash_of(decides)[:6]}"
     with storage_errors(f"preparing {folder}"):
         make_folder(Disk(), folder)

@@ -146,16 +146,15 @@ class ObjectiveSettings(Kind):
         """Names of the classes or tags, if the recipe lists them."""
         return None
 
-    @classmethod
-    def text_score(cls, kind: str | None, run: str, option: str) -> tuple[str, str]:
+    def text_score(self, kind: str | None, run: str, option: str) -> tuple[str, str]:
         """The way to score a text, by default the first one of its pipeline, and its description.
 
         UsageFault, which names the `run` and the `option` that needs it, if there is none or not this one.
         """
-        pipeline = cls.pipeline()
+        pipeline = self.pipeline()
         if pipeline is None or not pipeline.TEXT_SCORES:
             others = [word for word in listing("objectives") if _scores_texts(word)]
-            message = f"{option}: {run} has the objective {cls.kind}, which gives texts no probability"
+            message = f"{option}: {run} has the objective {self.kind}, which gives texts no probability"
             raise UsageFault(message, hint=f"others do: {', '.join(others)}")
         if kind is not None and kind not in pipeline.TEXT_SCORES:
             raise UsageFault(f"--score {kind}: {run} has {' or '.join(pipeline.TEXT_SCORES)}")

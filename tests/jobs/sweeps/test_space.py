@@ -54,6 +54,8 @@ def test_the_grid_has_all_combinations_the_last_key_fastest() -> None:
         (["a=3..1"], "3 is more than 1"),
         (["a=0.1..1"], "--samples N"),
         (["a=[1]", "train.seed=0.5..2"], "--samples N"),
+        (["a=1..1000000000000"], "1,000,000,000,000 values, more than 10,000; --samples N"),
+        (["a=1..101", "b=1..100"], "a b: 10,100 combinations, more than 10,000"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(arguments: Sequence[str], words: str) -> None:
