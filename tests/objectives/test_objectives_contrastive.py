@@ -22,6 +22,7 @@ from mini_tf.data.text_groups import ANCHOR, SAME, TextGroups, largest_length, t
 from mini_tf.objectives.contrastive import Contrastive, Settings
 from mini_tf.recipe.data import Data
 from mini_tf.recipe.kinds import settings_of
+from mini_tf.run import manifest
 from mini_tf.scores.similarity_scores import contrast_of
 from mini_tf.testing.baselines import BaselineFixture
 from mini_tf.testing.tiny.datasets import DatasetFixture
@@ -238,6 +239,18 @@ def test_the_baseline_is_the_cosine_of_tfidf(tmp_path: Path) -> None:
         for row in paired
     ]
     assert metrics["retrieval_accuracy"] == pytest.approx(np.mean(right))
+
+
+def test_a_single_pair_is_said_to_have_no_negative(tmp_path: Path) -> None:
+    train, val = (
+        jsonl(tmp_path / "train.jsonl", PAIRS[:30]),
+        jsonl(tmp_path / "val.jsonl", [{"text": "a", "positive": "b"}]),
+    )
+    arguments = (*SMALL, "objective.kind=contrastive", f"data.train={train}", f"data.val={val}", "train.steps=1")
+    done = minitf("pretrain", *QUIET, *arguments, "-d", tmp_path / "run")
+    assert "validation data: 1 pairs, without a negative, so the loss is 0\n" in done.stderr
+    assert "training data: 20 pairs, 10 triplets\n" in done.stderr
+    assert manifest.read(tmp_path / "run").metrics["val.loss"] == 0
 
 
 @pytest.mark.parametrize(

@@ -105,4 +105,6 @@ class Settings(LabelledTexts):
         yield from super().summary(data)
         for split, store in (("training", data.train), ("validation", data.val)):
             counts = self.label_statistics(store, Labels())
-            yield f"{split} data: {', '.join(f'{n:,} {name}' for name, n in counts.items() if n)}"
+            listed = ", ".join(f"{n:,} {name}" for name, n in counts.items() if n)
+            alone = store.n_documents == 1 and (counts["texts"] or counts["pairs"])
+            yield f"{split} data: {listed}{', without a negative, so the loss is 0' if alone else ''}"
