@@ -9,7 +9,7 @@ from mini_tf.cli.pretrain import FRESH, NAME
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.loading import at_terminal, check_run, loading_torch
 from mini_tf.cli.terminal.options import INPUT_OUTPUT, RUN, STEP
-from mini_tf.system.errors import UsageFault
+from mini_tf.system.errors import UsageFault, suggest
 from mini_tf.system.hub import local_folder
 
 if TYPE_CHECKING:
@@ -90,17 +90,17 @@ def export(
     step: STEP = None,
     license: Annotated[str, LICENSE] = "unknown",
 ) -> None:
-    if output.suffix.lower() in FILE_SUFFIXES:
-        raise UsageFault(
-            f"--output {output}: a folder is written, not a file; its weights are in model.safetensors",
-            hint=f"-o {output.with_suffix('')}",
-        )
-    check_run(run, step)
     from mini_tf.recipe.kinds import listing
 
+    if (suffix := output.suffix.lower()) in FILE_SUFFIXES:
+        to_format = f"--to {suffix[1:]} " if suffix[1:] in listing("hf.formats") else ""
+        raise UsageFault(
+            f"--output {output}: a folder is written, not a file", hint=f"{to_format}-o {output.with_suffix('')}"
+        )
+    check_run(run, step)
     choices = [AUTO, *listing("hf.families"), *listing("hf.formats")]
     if to not in choices:
-        raise UsageFault(f"--to {to!r}: must be one of {', '.join(choices)}")
+        raise UsageFault(f"--to {to!r}: must be one of {', '.join(choices)}", hint=suggest(to, choices))
     with loading_torch():
         from mini_tf.hf.exporting import export_model
 

@@ -92,12 +92,16 @@ def _modules(folder: Path) -> dict[str, str]:
     path = folder / MODULES
     try:
         listed = strict_json.read(read_small_file(path))
+        if not isinstance(listed, list) or not all(isinstance(module, dict) for module in listed):
+            raise ValueError("it must be a JSON array of objects")
         types = [(str(module["type"]), str(module["path"])) for module in listed]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except KeyError as error:
+        raise RunFault.located(str(path), f"a module has no key {error}") from error
+    except (OSError, ValueError) as error:
         raise RunFault.located(str(path), f"not a list of modules: {error}") from error
     kinds = {name.rpartition(".")[2]: place for name, place in types if name.startswith("sentence_transformers.")}
     if (*kinds,) not in (KINDS, KINDS[:2]) or len(kinds) < len(types):
-        names = ", ".join(name[:80] for name, _ in types)
+        names = ", ".join(name[:80] for name, _ in types) or "none"
         raise RunFault.located(str(path), f"minitf has {', '.join(KINDS)} in this order, and the modules are {names}")
     if kinds["Transformer"]:
         what = f"its model is in {kinds['Transformer'][:80]}; minitf reads it beside {MODULES}"

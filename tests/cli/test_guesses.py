@@ -75,6 +75,7 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         # what is missing, or too much
         ("generate", 'for example: minitf generate last "The file is" --temperature 0.7'),
         ("export mine folder", "-o folder"),
+        ("export mine -o folder --format gguf", "--to FORMAT"),
         ("evaluate mine my.txt", "--data my.txt"),
         ("evaluate mine no.txt", "see `minitf evaluate --help`"),
     ],
@@ -101,11 +102,8 @@ def test_a_guess_is_answered_by_the_right_command(typed: str, answer: str) -> No
             2,
         ),
         ("evaluate my.txt", "no such run: my.txt; the run comes first: `last` is the newest", 5),
-        (
-            "export mine -o model.onnx",
-            "a folder is written, not a file; its weights are in model.safetensors; -o model",
-            2,
-        ),
+        ("export mine -o model.onnx", "a folder is written, not a file; --to onnx -o model", 2),
+        ("export mine -o model.pt", "a folder is written, not a file; -o model", 2),
         ("generate lats x", "no such run: lats; did you mean last?", 5),
         ("generate nowhere x", "no such run: nowhere; `minitf runs list` lists all runs", 5),
         ("generate mine x --temperature 1000", "--temperature: must be at most 100, got 1000", 2),

@@ -389,6 +389,7 @@ def test_a_run_that_no_family_has_is_refused_by_name_and_its_tensors_go_out(tmp_
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
     refused(minitf("export", run, "-o", tmp_path / "out", "--to", "safetensors"), "not an empty folder", exit_code=5)
     refused(minitf("export", run, "-o", tmp_path / "other", "--to", "gpt3"), "must be one of auto, bart", exit_code=2)
+    refused(minitf("export", run, "-o", tmp_path / "other", "--to", "onx"), "; did you mean onnx?", exit_code=2)
     refused(minitf("export", run, "-o", tmp_path / "other", "--to", "peft"), "has no adapter", exit_code=2)
     alone = minitf("export", run, "-o", tmp_path / "other", "--to", "llama")
     refused(alone, "cannot be written as llama: ", "model.attention.kind is window", exit_code=5)

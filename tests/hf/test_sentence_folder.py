@@ -136,7 +136,10 @@ REFUSED: dict[str, tuple[str, Any, str]] = {
         {"changed": 0, "to": {"path": "0_Transformer"}},
         "its model is in 0_Transformer",
     ),
-    "no list": ("modules.json", {"a": 1}, "not a list of modules"),
+    "no list": ("modules.json", {"a": 1}, "not a list of modules: it must be a JSON array of objects"),
+    "no objects": ("modules.json", [1], "not a list of modules: it must be a JSON array of objects"),
+    "no type": ("modules.json", [{"path": ""}], "a module has no key 'type'"),
+    "no module": ("modules.json", [], "and the modules are none"),
 }
 
 

@@ -187,7 +187,7 @@ OPTIONS: dict[str, dict[str, str]] = {
     "export": _by_word(
         {
             "-o DIR": "--out-dir",
-            "--to FAMILY": "--format --type",
+            "--to FORMAT": "--format --type",
             "upload the folder of -o DIR with Hugging Face's client": "--push-to-hub --hub-model-id",
         }
     ),

@@ -54,7 +54,7 @@ class ValidationBatches:
                     continue
                 batch = loaded.objective.prepare_evaluation(rows)
                 if (positions := batch.inputs.token_positions) is not None and positions.orders is not None:
-                    self.reason = "an evaluation reads texts in both directions, too, and a graph in order alone"
+                    self.reason = "an evaluation reads texts in both directions, and the graph in order alone"
                     return
                 self.batches.append(batch)
         except MinitfError as error:

@@ -136,7 +136,7 @@ def against_int8(fp32: Metrics, int8: Metrics, seconds: dict[str, dict[str, floa
     """Why int8 is not better."""
     reasons = [f"there is no metric: {fp32.reason}"] if not fp32.values else is_worse(int8, fp32)
     slow = [
-        f"{name} takes {of_work['onnx_int8'] / of_work['onnx']:.2f} times as long"
+        f"{name} takes {of_work['onnx_int8'] / of_work['onnx']:.2f} times as long (at most {FASTER})"
         for name, of_work in seconds.items()
         if of_work["onnx_int8"] > FASTER * of_work["onnx"]
     ]
