@@ -189,7 +189,7 @@ def test_what_cannot_be_compared_is_said_in_a_line(tmp_path: Path) -> None:
     done = minitf("runs", "compare", a, old)
     assert done.exit_code == 0
     assert "no comparison at equal FLOPs: run.json of old has no flops_per_step" in done.stderr
-    assert "training times are not comparable: host, device, threads differ between the runs" in done.stderr
+    assert "training times are not comparable, as runs differ in host, device, threads" in done.stderr
     unfinished = written(tmp_path / "unfinished", {}, state="running", **another(32))
     (unfinished / "metrics.jsonl").write_text('{"step": 1, "loss": 3.0}\n{"step": 2, "lo')
     done = minitf("runs", "compare", a, unfinished)

@@ -100,7 +100,7 @@ class EqualCost:
                     f"difference: second minus first, 95 % interval {'paired by seed' if paired else 'of Welch'}"
                 )
         if self.equal.get("time") and (differing := self._differing_machines()):
-            found.append(f"training times are not comparable: {differing} differ between the runs")
+            found.append(f"training times are not comparable, as runs differ in {differing}")
         return found
 
     def to_json(self) -> dict[str, Any]:

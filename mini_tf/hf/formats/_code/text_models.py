@@ -38,7 +38,8 @@ def build(config: Mapping[str, Any]) -> Model:
     if facts["head"] is not None:  # that of a task
         model.replace_head(made_of(facts["head"]))
     if HEAD_HAS_NORM:
-        model.head.dense.norm = model.settings.make_norm()
+        head: Any = model.head
+        head.dense.norm = model.settings.make_norm()
     for part in model.modules():
         part._non_persistent_buffers_set.clear()  # the file of weights has all tensors
     return model
