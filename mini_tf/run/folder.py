@@ -123,7 +123,7 @@ class Run:
         if saved:
             best_saved = self.checkpoints.first_intact(self.checkpoints.by_score(), warn)
             if best_saved is not None:  # a process may have been killed between saving and writing run.json
-                self.update(best=self.manifest.best_with(self.best_metric, best_saved.step, best_saved.score))
+                self.update(best=self._best_with(best_saved.step, best_saved.score))
             self.publish(warn=warn)
         return saved
 
@@ -149,7 +149,10 @@ class Run:
         parts = {name: tensors.Serialized(part) for name, part in named if part or name != OBJECTIVE}
         counted = json.dumps({**counters, **sizes}, sort_keys=True, allow_nan=False).encode()
         self.checkpoints.save(step, {**parts, COUNTERS: counted}, score, self.fingerprint, counters.get("words"))
-        self.update(step=step, best=self.manifest.best_with(self.best_metric, step, score))
+        self.update(step=step, best=self._best_with(step, score))
+
+    def _best_with(self, step: int, score: float | None) -> dict[str, int | float] | None:
+        return self.manifest.best_with(step, score, self.best_metric.name, self.best_metric.sign)
 
     def rotate(self, keep_last: int, keep_best: int) -> None:
         """Remove all but the newest and the best checkpoints."""
@@ -158,11 +161,10 @@ class Run:
     def publish(
         self, which: int | Literal["last", "best"] = "best", warn: Callable[[str], None] = lambda line: None
     ) -> None:
-        """Write a checkpoint's weights to model.safetensors; `best` never replaces a better published model.
+        """Write a checkpoint's weights to model.safetensors.
 
-        Nor does it replace that of a finished run, which may not be the best (`eval.until`).
-
-        If the published model and its checkpoint are missing or damaged, `warn` is called and the metrics of that model
+        `best` never replaces a better published model, or that of a finished run (`eval.until` may have chosen it). If
+        the published model and its checkpoint are missing or damaged, `warn` is called and the metrics of that model
         are dropped.
         """
         before, hashes = self.manifest.model, self.checkpoints.hashes

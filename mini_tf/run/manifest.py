@@ -17,7 +17,6 @@ from pydantic import (
     ValidationError,
 )
 
-from mini_tf.recipe.metrics import BestMetric
 from mini_tf.run.disk import Disk, replace
 from mini_tf.system import strict_json
 from mini_tf.system.errors import Diverged, MinitfError, RunFault, reason_of, to_minitf_error
@@ -170,12 +169,12 @@ class Manifest(BaseModel):
     pid: int = 0
     host: str = ""
 
-    def best_with(self, metric: BestMetric, step: int, score: float | None) -> dict[str, int | float] | None:
-        """`best` with a further checkpoint. score: lower is better; None: it has none."""
+    def best_with(self, step: int, score: float | None, metric: str, sign: int) -> dict[str, int | float] | None:
+        """`best` with a further checkpoint. score: `sign` times the metric, lower is better; None: it has none."""
         best = self.best
-        if score is None or (best is not None and metric.name in best and metric.sign * best[metric.name] <= score):
+        if score is None or (best is not None and metric in best and sign * best[metric] <= score):
             return best
-        return {"step": step, metric.name: metric.value(score)}
+        return {"step": step, metric: sign * score}
 
     @property
     def decision(self) -> Decision | None:

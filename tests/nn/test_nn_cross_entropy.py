@@ -16,6 +16,7 @@ from mini_tf.nn.layers import cross_entropy as fused
 from mini_tf.nn.layers.copy_attention import Copies
 from mini_tf.nn.layers.cross_entropy import IGNORED, cross_entropy, target_chunks
 from mini_tf.nn.tokens import Tokens
+from mini_tf.objectives import _token_loss
 from mini_tf.objectives._token_loss import TokenLoss
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.testing.tiny.models import random_ids, tiny_model
@@ -156,7 +157,8 @@ def test_a_graph_serves_any_number_of_targets_of_as_many_chunks() -> None:
 
 def test_no_tensor_has_the_logits_of_a_batch_of_gpt2_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """16 x 1,024 targets of a vocabulary of 50,304, without data, in training and in evaluation."""
-    monkeypatch.setattr(fused, "chunks_on", lambda device, *sizes: target_chunks(*sizes))
+    for module in (fused, _token_loss):
+        monkeypatch.setattr(module, "chunks_on", lambda device, *sizes: target_chunks(*sizes))
     settings = settings_of("models", "decoder")(d_model=768, n_layers=1, n_heads=12, bias=True)
     with FakeTensorMode():
         task = TokenLoss(settings.build(50304, 1024), "loss")  # type: ignore[attr-defined]

@@ -50,7 +50,8 @@ def fused_attention(
     half = q.dtype == torch.bfloat16 and q.device.type == "cpu" and torch.is_grad_enabled()
     short = max(q.shape[2], k.shape[2]) <= HALF_LENGTH
     if half and short and mask is None and not dropout_rate and not torch.compiler.is_compiling():
-        attended: Tensor = _HalfAttention.apply(q, k, v, scale, causal)
+        # Keys and values of an earlier block of a stream may be in fp32.
+        attended: Tensor = _HalfAttention.apply(q, k.to(q.dtype), v.to(q.dtype), scale, causal)
         return attended
     if scale == 0 and torch.compiler.is_exporting():  # of uniform weights: ONNX Runtime refuses this scale
         q, scale = q * 0, 1.0

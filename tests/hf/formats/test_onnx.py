@@ -64,7 +64,7 @@ def loaded(name: str, *overrides: str) -> Any:
     """A small model of a shipped recipe with random weights, none of them 0."""
     sizes = SMALL | SIZES.get(name, {})
     recipe = read(name, [*(f"{key}={value}" for key, value in sizes.items()), *overrides]).recipe
-    labels = Labels(("a", "b"), (1, 1)) if recipe.objective.DATASET in ("classes", "tags") else None
+    labels = Labels(("a", "b"), (1, 1)) if recipe.objective.DATASET in ("classes", "tags", "label_sets") else None
     torch.manual_seed(0)
     objective = recipe.objective.build(VOCABULARY, labels)
     model = recipe.model.build(VOCABULARY.size, recipe.train.context, None)
