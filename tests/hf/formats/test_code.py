@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from test_interchange_recipes import small_run
 from test_onnx import RECIPES, UNLIKE, VOCABULARY, loaded
 
+from mini_tf.hf.formats._code import text_models
 from mini_tf.hf.formats._code.fresh_proof import below_the_largest, reference
 from mini_tf.hf.formats._code.model_code import ModelCode, all_tensors, written_code
 from mini_tf.hf.proof import differences, make_batch
@@ -158,5 +159,11 @@ def test_transformers_runs_the_code_of_a_run_as_minitf_does(
 
 
 def test_a_model_whose_output_layer_tells_no_arguments_is_refused() -> None:
-    with pytest.raises(RunFault, match="its output layer NoHead does not tell its arguments"):
+    with pytest.raises(RunFault, match="the output layer NoHead does not go out as code"):
         written_code(loaded(VECTORS))
+
+
+def test_words_in_place_of_token_ids_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [FILE, "The"])
+    with pytest.raises(SystemExit, match=f"^{FILE}: the arguments are token ids"):
+        text_models.main()

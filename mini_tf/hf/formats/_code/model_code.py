@@ -124,8 +124,8 @@ def _values(described: Any) -> dict[str, Any]:
     try:
         return dict(described.arguments())
     except (AttributeError, NotImplementedError):
-        fault = f"its output layer {type(described).__name__} does not tell its arguments"
-        raise RunFault(fault, hint="a method `arguments` tells them, as that of OutputLayer") from None
+        fault = f"a model with the output layer {type(described).__name__} does not go out as code"
+        raise RunFault(fault, hint="--to auto or --to safetensors; your own layer: OutputLayer.arguments") from None
 
 
 def _described(value: Any, bundle: Bundle) -> Any:

@@ -163,6 +163,8 @@ def load(folder: str | Path = Path(__file__).parent) -> TextModel:
 
 def main() -> None:
     """Prints the outputs for token ids, which are the arguments, or what continues them."""
+    if not all(word.isdecimal() for word in sys.argv[1:]):
+        sys.exit(f"{sys.argv[0]}: the arguments are token ids, which the tokenizer gives, such as 5 17 2")
     model, ids = load(), torch.tensor([[int(word) for word in sys.argv[1:]] or [0]])
     n = sum(parameter.numel() for parameter in model.parameters())
     print(f"{model.config['architectures'][0]}, {n:,} parameters")
