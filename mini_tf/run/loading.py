@@ -242,12 +242,9 @@ def _last(checkpoints: Checkpoints, folder: Path, n: str) -> list[int]:
 def _best(checkpoints: Checkpoints, folder: Path) -> list[int]:
     """The `checkpoint.keep_best` best steps by score, the best first."""
     keep_best = reading.read(folder).recipe.checkpoint.keep_best
-    checkpoints_kept = [
-        checkpoints.find(step) for step in checkpoints.steps()
-    ]  # `by_score` would skip unreadable checkpoints
-    steps = [one.step for one in sorted(checkpoints_kept, key=lambda one: one.rank) if one.score is not None][
-        :keep_best
-    ]
+    # `by_score` would skip unreadable checkpoints.
+    ranked = sorted(map(checkpoints.find, checkpoints.steps()), key=lambda one: one.rank)
+    steps = [one.step for one in ranked if one.score is not None][:keep_best]
     if not steps:
         hint = "a larger checkpoint.keep_best keeps them while training; `--average N` averages the last N"
         raise UsageFault(f"--average best: {folder} keeps no checkpoint with a validation metric", hint=hint)
