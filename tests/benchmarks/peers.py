@@ -52,10 +52,13 @@ def versions(options: Options) -> Iterator[tuple[str, str]]:
     yield "minitf", _commit(Path(__file__).parents[2])
     for name in ("torch", "transformers", "accelerate", "litgpt", "tokenizers"):
         yield name, installed(name) or "not installed"
-    yield "nanoGPT", _commit(options.nanogpt) if options.nanogpt else "not given"
+    if options.nanogpt:
+        yield "nanoGPT", _commit(options.nanogpt)
 
 
 def _commit(folder: Path) -> str:
+    if not (folder / ".git").exists():  # else git would tell of a checkout that the folder lies in
+        return "commit unknown"
     done = subprocess.run(
         ["git", "-C", str(folder), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     )

@@ -25,9 +25,10 @@ from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums
 from mini_tf.system.errors import DataFault, Unavailable, compiler_reason, to_minitf_error
-from mini_tf.training.machine import compile_trial, device
+from mini_tf.training.machine import compile_trial
+from mini_tf.training.machine import compiled as compiling
 from mini_tf.training.machine.compile_trial import compile_failure, sample_failure, without_failing_compiler
-from mini_tf.training.machine.compiled import CompiledTask
+from mini_tf.training.machine.compiled import CompiledTask, varying_dims
 from mini_tf.training.machine.device import EXPLICIT, RECORDED, Setup
 
 SMALLEST = (TINY, "model.n_layers=1", "model.d_model=16", "log.samples=0", "eval.baseline=false", "train.steps=2")
@@ -155,7 +156,7 @@ def test_what_a_shape_compiles_to_does_not_depend_on_earlier_shapes() -> None:
     by_order = []
     for order in ([(5, 4), (7, 4), (9, 6)], [(9, 6), (7, 4), (5, 4)]):
         torch._dynamo.reset()
-        compiled = CompiledTask(Sum(), Feed((batch(5), batch(7))), backend=backend)  # type: ignore[arg-type]
+        compiled = CompiledTask(Sum(), varying_dims((batch(5), batch(7))), backend=backend)
         for targets, length in order:
             assert compiled(batch(targets, length)).parts["loss"].item() == targets
         by_order.append(sorted(graphs))
@@ -168,7 +169,7 @@ def test_what_a_shape_compiles_to_does_not_depend_on_earlier_shapes() -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_trial_changes_neither_gradients_nor_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "CompiledTask", partial(CompiledTask, backend="eager"))
+    monkeypatch.setattr(compiling, "CompiledTask", partial(CompiledTask, backend="eager"))
     task = Sum().eval()
     task.weight.grad = torch.full((), 7.0)
     torch.manual_seed(0)
@@ -202,7 +203,7 @@ def test_a_failing_backend_is_named_and_lack_of_memory_is_left_to_the_first_step
 
 def test_a_fault_of_data_or_task_is_not_the_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is what the same rows raise without the compiler; lack of memory is left to the first step again."""
-    monkeypatch.setattr(device, "CompiledTask", partial(CompiledTask, backend="eager"))
+    monkeypatch.setattr(compiling, "CompiledTask", partial(CompiledTask, backend="eager"))
     task, faults = Sum(), [DataFault("train.jsonl: changed while it was read"), torch.OutOfMemoryError("no room")]
 
     class Unreadable(Feed):

@@ -189,7 +189,10 @@ def test_more_tasks_than_torch_compiles_of_one_function_are_compiled_each() -> N
         assert len(graphs) == n + 1
 
 
-def test_a_setup_compiles_a_task_only_if_it_says_so() -> None:
-    task = nn.Identity()
+def test_a_setup_compiles_a_task_only_if_it_says_so_and_once() -> None:
+    """Tuning, trial and training ask for it one after the other."""
+    task, setup = nn.Identity(), replace(Setup(), compile=True)
     assert Setup().compiled(task) is task
-    assert isinstance(replace(Setup(), compile=True).compiled(task), CompiledTask)
+    assert isinstance(setup.compiled(task), CompiledTask)
+    assert setup.compiled(task) is replace(setup, micro_batch_size=2).compiled(task)
+    assert setup.compiled(task) is not setup.compiled(nn.Identity())

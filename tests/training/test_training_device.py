@@ -215,6 +215,21 @@ def test_saved_bytes_are_the_activations_without_the_parameters() -> None:
     assert torch.equal(torch.rand(1), expected_draw)
 
 
+def test_nothing_of_a_measured_pass_stays_alive() -> None:
+    """An output that its node saves, as tanh's is, would hold the node that holds it: memory lost until the process
+    ends, and gradients added on the stream of that pass, which no CUDA graph may wait for.
+    """
+    model, alive = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), []
+
+    def forward() -> None:
+        bias = model(torch.ones(1, 4)).grad_fn.next_functions[0][0].next_functions[0][0]
+        bias.register_prehook(alive.append)
+
+    saved_bytes(forward, Setup(), model)
+    model(torch.ones(1, 4)).sum().backward()
+    assert not alive
+
+
 def test_what_is_freed_on_the_way_is_counted_as_often_as_it_was_taken() -> None:
     """Else whatever takes the place of what was freed would count for nothing."""
     model = nn.Sequential(nn.Linear(100, 50, bias=False), nn.Linear(50, 10, bias=False))

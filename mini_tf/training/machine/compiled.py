@@ -13,7 +13,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch
 from mini_tf.nn.state import State
@@ -25,6 +25,7 @@ Structure = Any
 """What a value is without its tensors and numbers: nested tuples of words, classes and constants."""
 Dims = dict[int, tuple[int, ...]]
 """Dimensions of some of the leaves, by the index of the leaf."""
+Varying = dict[Structure, Dims]
 _LEAF = "leaf"
 _SAMPLED_STEPS = 8
 
@@ -32,17 +33,17 @@ _SAMPLED_STEPS = 8
 class CompiledTask:
     """`task(batch, state)`, compiled; the module itself is not changed. options: of torch.compile.
 
-    feed: of the run. Sizes that vary in its first steps, and those of a state, are symbols in one graph; any other new
-    size compiles a graph of its own.
+    varying: sizes that are symbols in one graph, as those of a state are; any other new size compiles a graph of its
+    own.
     """
 
-    def __init__(self, task: Callable[..., LossSums], feed: Feed | None = None, **options: Any) -> None:
+    def __init__(self, task: Callable[..., LossSums], varying: "Varying | None" = None, **options: Any) -> None:
         self._task = task
         # torch counts what it compiled by code object, and beyond a limit runs the code as it is, without a word: each
         # task has a code object of its own, so that many runs in one process do not use up each other's limit.
-        own = FunctionType(CompiledTask._flat.__code__.replace(), globals(), "_flat")
+        own = FunctionType(type(self)._flat.__code__.replace(), globals(), "_flat")
         self._compiled = torch.compile(own.__get__(self), dynamic=False, **options)
-        self._varying = {} if feed is None else varying_dims(_first_batches(feed))
+        self._varying = varying or {}
 
     def __call__(self, batch: Batch, state: State | None = None) -> LossSums:
         # Counts change with each batch, and a loss is a sum, which does not depend on them.
@@ -65,13 +66,25 @@ class CompiledTask:
         return flatten(tuple(self._task(batch, state)))
 
 
+def compiled_task(task: nn.Module, feed: Feed | None = None) -> CompiledTask:
+    """The task, compiled for the rows of a run; the same one for the same sizes, so that tuning, trial and training
+    compile it once. What varies in the first steps of `feed` is a symbol.
+    """
+    varying = {} if feed is None else varying_dims(_first_batches(feed))
+    key = frozenset((structure, frozenset(dims.items())) for structure, dims in varying.items())
+    known: dict[Any, CompiledTask] = task.__dict__.setdefault("_compiled_tasks", {})
+    if key not in known:
+        known[key] = CompiledTask(task, varying)
+    return known[key]
+
+
 def _first_batches(feed: Feed) -> Iterator[Batch]:
     """The micro-batches of the first steps, of all processes, at every start of a run the same."""
     everything = replace(feed, own=range)
     return (batch for step in range(_SAMPLED_STEPS) for batch in everything.micro_batches(step))
 
 
-def varying_dims(batches: Iterable[Batch]) -> dict[Structure, Dims]:
+def varying_dims(batches: Iterable[Batch]) -> Varying:
     """The dimensions that differ between batches of one structure; a number counts as a size."""
     sizes: dict[Structure, list[set[tuple[int, ...]]]] = {}
     for batch in batches:

@@ -27,7 +27,7 @@ from mini_tf.system.collector import resume_collection
 from mini_tf.system.errors import Unavailable
 from mini_tf.system.processes import ProcessRank, process_rank
 from mini_tf.training.feed import Feed
-from mini_tf.training.machine.compiled import CompiledTask
+from mini_tf.training.machine.compiled import compiled_task
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -123,7 +123,7 @@ class Setup:
 
     def compiled(self, task: nn.Module, feed: Feed | None = None) -> Callable[..., Any]:
         """`task` as a function, compiled for the rows of `feed` if `compile`; the module itself is not changed."""
-        return CompiledTask(task, feed) if self.compile else task
+        return compiled_task(task, feed) if self.compile else task
 
 
 def _keep_freed_memory() -> None:

@@ -60,14 +60,14 @@ def saved_bytes(forward: Callable[[], Any], setup: Setup, task: nn.Module) -> in
     """Bytes of tensors that `forward` saves for the backward pass, without the parameters of `task`."""
     known = {p.untyped_storage()._cdata for p in task.parameters()}  # tensors without data have no address
     sizes: dict[int, int] = {}
-    alive: list[Tensor] = []  # keeps storages alive, since a reused address would be counted once
+    alive: list[Any] = []  # storages, since a reused address would be counted once
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage._cdata not in known:
             sizes[storage._cdata] = storage.nbytes()
-            alive.append(tensor)
-        return tensor
+            alive.append(storage)
+        return tensor.detach()  # an output that its own node keeps would keep the graph, and its memory, for ever
 
     devices = [setup.device] if setup.device.type == "cuda" else []
     with (

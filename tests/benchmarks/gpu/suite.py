@@ -76,12 +76,14 @@ def main(words: Sequence[str] | None) -> int:
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     console.print(f"results: {out}", markup=False)
     record = Record(out)
-    before = record.content.get("versions", versions)
-    if before != versions:
-        changed = ", ".join(f"{name} {before.get(name)}" for name in versions if before.get(name) != versions[name])
-        told.print(f"{out}: its results are of {changed}; another --out measures anew")
+    before = record.content.get("versions", {})
+    if changed := [name for name in versions if before.get(name, versions[name]) != versions[name]]:
+        told.print(
+            f"{out}: its results are of {', '.join(f'{name} {before[name]}' for name in changed)}; another --out"
+            " measures anew"
+        )
         return 2
-    record.note("versions", versions)
+    record.note("versions", before | versions)
     results = Results(record, told.print)
     until = began + 60 * asked.minutes
     for part in [peak(), *(MAKERS[name](asked, options) for name in PARTS if name in (asked.parts or PARTS))]:
