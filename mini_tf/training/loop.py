@@ -15,6 +15,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from torch import nn
+
 from mini_tf.nn.cuda_graphs import CUDAGraphs
 from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.state import State
@@ -116,13 +118,13 @@ def train(
     """
     at: Progress = start or Progress()
     start_time = clock() - at.seconds
-    training.task.train()
+    modules = [*training.task.modules()]
     states = _stream_states(training, at.step, at.state)
     group = training.reduction.group
     steps = (
         CapturedSteps(training, CUDAGraphs(training.setup.device)) if training.setup.graphs else EagerSteps(training)
     )
-    mixers = [part for part in training.task.modules() if isinstance(part, Mixer)]
+    refreshed = _refreshed(modules)
     device = training.setup.device
     with prefetch(training.feed, at.step, device.type != "cpu", pinned=device.type == "cuda") as upcoming:
         for batches in upcoming:
@@ -131,10 +133,9 @@ def train(
             if training.schedule.finished(at.step, now := together[0][1]):
                 return
             lr = training.schedule.lr(at.step, now)
-            training.task.train()
-            if isinstance(training.task, Task):
-                training.task.refresh(seed_of(training.seed, "refresh", "task"), at.step)
-            outdated = [mixer.refresh(seed_of(training.seed, "refresh", i), at.step) for i, mixer in enumerate(mixers)]
+            if not all(module.training for module in modules):  # setting it takes as long as a small step on a GPU
+                training.task.train()
+            outdated = [part.refresh(seed_of(training.seed, "refresh", i), at.step) for i, part in refreshed.items()]
             if any(outdated):
                 states = _stream_states(training, 0, None)
             counts, before = _sum_by_name(count for counts, _ in together for count in counts.items()), dict(states)
@@ -152,6 +153,13 @@ def train(
             state: State = {str(micro): one for micro, one in states.items() if one is not None}
             at = replace(report, seconds=everywhere[0][1], state=state or None)
             yield at
+
+
+def _refreshed(modules: Iterable[nn.Module]) -> dict[int | str, Task | Mixer]:
+    """The task and the mixers that change something before a step, by what their seeds are made of."""
+    parts: dict[int | str, Task | Mixer] = dict(enumerate(part for part in modules if isinstance(part, Mixer)))
+    parts |= {"task": part for part in modules if isinstance(part, Task)}  # noqa: B035  there is at most one
+    return {key: part for key, part in parts.items() if type(part).refresh not in (Task.refresh, Mixer.refresh)}
 
 
 def _stream_states(training: Training, step: int, saved: State | None) -> dict[int, State | None]:

@@ -66,6 +66,13 @@ def test_products_of_the_parts_are_those_of_one_matrix(
         torch.testing.assert_close(parts, expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.usefixtures("on_a_gpu")
+def test_autocast_leaves_float64_as_it_is() -> None:
+    linear, x = FusedLinear(5, SIZES, True).double(), torch.randn(2, 3, 5).double()
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(split_outputs(linear, x, SIZES), linear(x).split(SIZES, dim=-1))
+
+
 def a_task(positions: str, **keys: Any) -> tuple[TokenLoss, Batch]:
     settings = settings_of("models", keys.pop("kind", "decoder"))(
         d_model=16, n_layers=2, n_heads=2, positions=settings_of("positions", positions)(), **keys

@@ -124,7 +124,7 @@ def test_captured_steps_have_the_bits_of_eager_ones(
     """With dropout, clipping, weight decay and a learning rate that changes."""
     reports = steps.check(lambda: training(micro=micro, optimizer=optimizer))
     assert len({report.lr for report in reports}) > STEPS // 2
-    assert steps.tapes.replayed == passes + updates
+    assert steps.tapes.replayed == passes + 2 * updates  # each after a norm
     assert steps.warnings == []
 
 
@@ -154,7 +154,7 @@ def test_a_captured_run_that_is_resumed_has_the_same_bits(stopped_after: int, mi
 
 def test_rows_of_several_shapes_have_a_graph_each(steps: Steps) -> None:
     steps.check(lambda: training(micro=1, prepare=of_lengths(3)))
-    assert steps.tapes.recorded == 4  # one is the update
+    assert steps.tapes.recorded == 3 + 2  # the norm and the update
 
 
 def test_more_shapes_than_graphs_are_not_captured(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def test_more_shapes_than_graphs_are_not_captured(steps: Steps, monkeypatch: pyt
     captured = steps(training(micro=1, prepare=of_lengths(5)), 2)
     assert captured[0] == expected[0]
     assert_close(captured[1], expected[1], rtol=0, atol=0)
-    assert steps.tapes.recorded == 3
+    assert steps.tapes.recorded == 2 + 2
 
 
 class Faulty(Guess):
@@ -197,7 +197,7 @@ def test_a_captured_step_that_diverges_has_changed_nothing(steps: Steps) -> None
     diverging, before = training(Faulty(), prepare=failing_at(6)), training(Faulty(), prepare=failing_at())
     with pytest.raises(DivergedStep, match="step 7: the loss 'guess' is inf, but must be finite"):
         steps(diverging)
-    assert steps.tapes.replayed == 5 + 4  # the pass of the last step is not followed by an update
+    assert steps.tapes.replayed == 5 + 5 + 4  # pass and norm of the last step are not followed by an update
     reports = train(before, clock=lambda: 0.0)
     for _ in range(6):
         next(reports)
@@ -240,8 +240,8 @@ class Staged(Task):
 def test_each_phase_has_a_graph_and_its_own_gradients(micro: int, steps: Steps) -> None:
     reports = steps.check(lambda: training(Staged(), micro))
     assert reports[3].metrics == {}
-    phases, updates = 2, 2
-    assert steps.tapes.recorded == phases + updates
+    phases, norms, updates = 2, 2, 2
+    assert steps.tapes.recorded == phases + norms + updates
 
 
 def item(x: Tensor) -> Tensor:
@@ -291,11 +291,11 @@ def test_a_pass_that_waits_is_freed_before_it_is_repeated(steps: Steps) -> None:
     assert alive == [0] * (STEPS + 1)
 
 
-@pytest.mark.parametrize("refused", range(3))
+@pytest.mark.parametrize("refused", range(4))
 def test_a_graph_that_cannot_be_recorded_changes_no_bit(
     refused: int, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the first shape, of the update or of a second shape."""
+    """Of the first shape, of the norm, of the update or of a second shape."""
     record, calls = Tapes.record, iter(range(2 * STEPS))
 
     def refusing(self: Tapes, function: Callable[[], Tensor]) -> object:

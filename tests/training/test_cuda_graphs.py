@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from commands import TINY
+from test_gpu import CAPTURED
 
 from mini_tf.nn.cuda_graphs import CUDAGraphs, NotCapturable
+from mini_tf.recipe.reading import read
 
 DEVICE = torch.device("cuda:1")
 
@@ -131,3 +134,9 @@ def test_a_rehearsal_prints_no_warning_of_torch(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(NotCapturable, match="waits for the GPU"), CUDAGraphs(DEVICE).rehearsing():
         raise RuntimeError("called a synchronizing CUDA operation")
     assert modes == ["error", 0]
+
+
+@pytest.mark.parametrize("words", CAPTURED.values(), ids=CAPTURED)
+def test_what_is_captured_on_a_gpu_is_a_recipe(words: tuple[str, ...]) -> None:
+    """The runs of test_gpu.py start only where there is a GPU."""
+    read(str(TINY), [*words])

@@ -133,10 +133,10 @@ def test_a_killed_run_goes_on_to_the_same_bytes(compiled: str, tmp_path: Path) -
 
 CAPTURED = {
     "fp32": ("runtime.precision=fp32",),
-    "bf16": ("runtime.precision=bf16", "model.dropout=0.2"),
+    "bf16": ("runtime.precision=bf16", "model.dropout_rate=0.2"),
     "fp16-overflows": ("runtime.precision=fp16", "optimizer.lr=1e-3"),
     "muon": ("runtime.precision=fp32", "optimizer.kind=muon", "optimizer.weight_decay=0.1"),
-    "micro-batches-of-two-shapes": ("runtime.precision=fp32", "train.micro_batch_size=3", "model.dropout=0.2"),
+    "micro-batches": ("runtime.precision=fp32", "train.micro_batch_size=2", "model.dropout_rate=0.2"),
     "compiled": ("runtime.compile=true", "runtime.precision=bf16"),
 }
 
@@ -218,7 +218,7 @@ def test_gradients_of_deterministic_kernels_are_equal_to_the_bit(settings: Model
     setup = Setup(device=GPU, precision="bf16")
     setup.make_deterministic()
     try:
-        model, ids = tiny_model(settings).to(GPU), random_ids().to(GPU)
+        model, ids = tiny_model(settings).float().to(GPU), random_ids().to(GPU)
         source = source_for(model)
 
         def gradients() -> dict[str, torch.Tensor]:

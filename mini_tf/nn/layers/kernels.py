@@ -126,7 +126,8 @@ class _SplitLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, sizes: tuple[int, ...]) -> tuple[Tensor, ...]:
         device = x.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+        cast = torch.is_autocast_enabled(device) and x.dtype != torch.float64  # which autocast leaves as it is
+        dtype = torch.get_autocast_dtype(device) if cast else x.dtype
         ctx.dtypes, ctx.sizes = (x.dtype, weight.dtype, None if bias is None else bias.dtype), sizes
         x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
         ctx.save_for_backward(x, weight)

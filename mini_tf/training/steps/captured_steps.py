@@ -2,10 +2,10 @@
 
 The kernels of a small model take less time than the host needs to launch them one by one; a graph launches all at once.
 Each shape of a micro-batch has a graph of its forward and backward pass, whose inputs and numbers are in fixed memory
-that is filled before a replay. The update of the parameters is another graph: between the two the host fetches loss and
-gradient norm, the only wait of a step, and decides as without graphs whether the step is applied, so a step that is
-skipped, overflows or diverges has changed nothing. While the device updates the parameters, the host handles the report
-and prepares the next step.
+that is filled before a replay. The norm of the gradient and the update of the parameters are graphs of their own:
+between them the host fetches loss and norm, the only wait of a step, and decides as without graphs whether the step is
+applied, so a step that is skipped, overflows or diverges has changed nothing. While the device updates the parameters,
+the host handles the report and prepares the next step.
 
 A shape is captured when it occurs for the third time: the first time prepares kernels, the second one is checked for
 waits, which a graph cannot contain. The first update is not captured either. Numbers that change from step to step are
@@ -47,6 +47,7 @@ class CapturedSteps(EagerSteps):
         self._numbers: dict[str, Tensor] = {}
         self._occurrences: Counter[Hashable] = Counter()
         self._passes: dict[Hashable, _Pass] = {}
+        self._norms: dict[Hashable, tuple[Tensor, Callable[[], None]]] = {}
         self._updates: dict[Hashable, Callable[[], None]] = {}
         self._replayed: Hashable = None  # shape of the latest micro-batch if it was captured
         self._updated = False  # once: the kernels of the update are prepared
@@ -54,7 +55,7 @@ class CapturedSteps(EagerSteps):
     def update(self, lr: float, grad_factor: float) -> None:
         optimizer, numbers = self.training.optimizer, (self._number("lr", lr), self._number("grad_factor", grad_factor))
         optimizer.set_step(optimizer.step_count + 1)
-        memory = self._sum.summed or self._replayed  # of the gradients; None: it is not fixed
+        memory = self._memory
         if memory is not None and memory not in self._updates and self._updated:
             recorded = self._record(lambda: optimizer.apply(*numbers))
             if recorded is not None:
@@ -64,6 +65,23 @@ class CapturedSteps(EagerSteps):
         else:
             optimizer.apply(*numbers)
         self._updated = True
+
+    @property
+    def _memory(self) -> Hashable:
+        """What tells the memory of the gradients from others; None: it is not fixed."""
+        return self._sum.summed or self._replayed
+
+    def _grad_norm(self) -> Tensor:
+        memory, norm = self._memory, super()._grad_norm
+        if memory is not None and memory not in self._norms and self._updated:
+            recorded = self._record(norm)
+            if recorded is not None:
+                self._norms[memory] = recorded
+        if memory not in self._norms:
+            return norm()
+        result, replay = self._norms[memory]
+        replay()
+        return result
 
     def _forward_backward(
         self, batch: Batch, state: State | None, factors: Mapping[str, Number], scale: Number
@@ -122,6 +140,7 @@ class CapturedSteps(EagerSteps):
         self.training.warn(f"CUDA graphs are off, steps take longer: {reason}")
         self._recorder = None
         self._passes.clear()
+        self._norms.clear()
         self._updates.clear()
         torch.manual_seed(torch.initial_seed())
 

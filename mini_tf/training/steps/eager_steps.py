@@ -11,7 +11,7 @@ from mini_tf.data.batch import Batch
 from mini_tf.nn.state import State, detach
 from mini_tf.objectives import LossSums
 from mini_tf.optimizers import Number
-from mini_tf.system.seeds import seed_of
+from mini_tf.system.seeds import seed_generators, seed_of
 from mini_tf.training.training import Training
 
 Key = tuple[Literal["loss", "metric_sum", "metric_count", "grad_norm"], str, int]
@@ -34,7 +34,7 @@ class EagerSteps:
         n, reduction = training.feed.n_micro_of(step), training.reduction
         factors = {name: training.weights.get(name, 1.0) / max(count, 1) for name, count in counts.items()}
         for micro, batch in zip(training.feed.own(n), batches, strict=True):
-            torch.manual_seed(seed_of(training.seed, step, micro))
+            seed_generators(seed_of(training.seed, step, micro), training.setup.device)
             with reduction.micro_batch(micro, n):
                 sums = self._forward_backward(batch, states.get(micro), factors, scale)
             reduction.add()
@@ -48,7 +48,7 @@ class EagerSteps:
                 unused = self._forward(spare, next(iter(states.values()), None))
                 torch.stack([*unused.parts.values()]).sum().mul(0.0).backward()
         reduction.finish(n)
-        return measured | {("grad_norm", "", 0): training.optimizer.grad_norm()}
+        return measured | {("grad_norm", "", 0): self._grad_norm()}
 
     def update(self, lr: float, grad_factor: float) -> None:
         """Update the parameters by the gradients of the step, times `grad_factor`."""
@@ -68,6 +68,9 @@ class EagerSteps:
         return LossSums(
             parts, {name: (total.detach(), count) for name, (total, count) in sums.metrics.items()}, detach(sums.state)
         )
+
+    def _grad_norm(self) -> Tensor:
+        return self.training.optimizer.grad_norm()
 
     def _any_batch(self, batches: list[Batch], step: int) -> Batch:
         """A micro-batch of the step: the last one of this process, or of another one where this one has none."""
