@@ -35,7 +35,8 @@ from mini_tf.training.feed import Feed
 from mini_tf.training.freezing import freeze
 from mini_tf.training.machine.compile_trial import compile_failure, without_failing_compiler
 from mini_tf.training.machine.contention import contended
-from mini_tf.training.machine.device import Setup, available_cores, return_freed_memory
+from mini_tf.training.machine.device import Setup, available_cores
+from mini_tf.training.machine.malloc import return_freed_memory
 from mini_tf.training.machine.memory import fitting_micro_batch, refuse_too_large
 from mini_tf.training.machine.step_timer import StepTimer
 from mini_tf.training.machine.tuning import LONGEST, RunLength, tune

@@ -282,3 +282,21 @@ def test_the_memory_of_a_container_is_its_limit_less_what_cannot_be_given_up(
     assert memory._container_bytes(tmp_path) == 0  # lowered meanwhile
     (tmp_path / folder / limit).write_text("max\n")
     assert memory._container_bytes(tmp_path) == 1 << 62
+
+
+def test_generators_are_seeded_as_by_torch() -> None:
+    torch.manual_seed(2**63 + 5)
+    expected = torch.rand(3)
+    Setup().seed(2**63 + 5)
+    assert torch.equal(torch.rand(3), expected)
+    assert torch.initial_seed() == 2**63 + 5
+
+
+@pytest.mark.parametrize(("name", "index"), [("cuda", 1), ("cuda:0", 0)])
+def test_the_generator_of_the_gpu_of_a_run_is_seeded(name: str, index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With stand-ins for two GPUs, of which the second is the current one."""
+    generators = [torch.Generator().manual_seed(i) for i in range(2)]
+    monkeypatch.setattr(torch.cuda, "default_generators", generators)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    Setup(torch.device(name)).seed(7)
+    assert [generator.initial_seed() for generator in generators] == [7 if i == index else i for i in range(2)]

@@ -24,7 +24,7 @@ from mini_tf.parallel.group import ProcessGroup
 from mini_tf.schedules import cosine, linear
 from mini_tf.system.errors import Diverged, RunFault, StorageFault
 from mini_tf.system.processes import ProcessRank
-from mini_tf.system.seeds import seed_generators, seed_of
+from mini_tf.system.seeds import seed_of
 from mini_tf.training import loop
 from mini_tf.training.divergence import Tolerance, gradient_problem, ranges
 from mini_tf.training.feed import Feed
@@ -712,24 +712,6 @@ def test_the_first_three_parameters_whose_gradient_is_not_finite_are_named(n: in
     problem = gradient_problem({str(i): torch.full((2,), math.inf if i < n else 0.0) for i in range(5)}, math.inf)
     assert problem.message == f"the gradient norm is inf (in {named}), but must be finite"
     assert problem.parameters == tuple(map(str, range(n)))
-
-
-def test_generators_are_seeded_as_by_torch() -> None:
-    torch.manual_seed(2**63 + 5)
-    expected = torch.rand(3)
-    seed_generators(2**63 + 5, torch.device("cpu"))
-    assert torch.equal(torch.rand(3), expected)
-    assert torch.initial_seed() == 2**63 + 5
-
-
-@pytest.mark.parametrize(("name", "index"), [("cuda", 1), ("cuda:0", 0)])
-def test_the_generator_of_the_gpu_of_a_run_is_seeded(name: str, index: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With stand-ins for two GPUs, of which the second is the current one."""
-    generators = [torch.Generator().manual_seed(i) for i in range(2)]
-    monkeypatch.setattr(torch.cuda, "default_generators", generators)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    seed_generators(7, torch.device(name))
-    assert [generator.initial_seed() for generator in generators] == [7 if i == index else i for i in range(2)]
 
 
 def test_a_part_that_was_left_in_evaluation_mode_trains() -> None:

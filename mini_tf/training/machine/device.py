@@ -5,7 +5,6 @@ run never changes its arithmetic. Settings that need timing are `undecided` here
 silent fallback: a setting of the recipe that the machine does not support is refused.
 """
 
-import ctypes
 import os
 import shlex
 import shutil
@@ -28,8 +27,8 @@ from mini_tf.system.errors import Unavailable
 from mini_tf.system.processes import ProcessRank, process_rank
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine.compiled import compiled_task
+from mini_tf.training.machine.malloc import keep_freed_memory
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _DETERMINISTIC_CUBLAS = (":4096:8", ":16:8")
 """Of the documentation of cuBLAS, Results reproducibility."""
@@ -97,7 +96,7 @@ class Setup:
     def apply(self) -> None:
         """Set the number of torch's threads and make malloc keep freed memory, for the whole process."""
         torch.set_num_threads(self.threads)
-        _keep_freed_memory()
+        keep_freed_memory()
 
     def make_deterministic(self) -> None:
         """Choose GPU kernels that add in a fixed order, for the whole process, so that a resumed run has the same bits.
@@ -112,6 +111,17 @@ class Setup:
             torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # it costs time
             torch.use_deterministic_algorithms(True)
 
+    def seed(self, seed: int) -> None:
+        """`torch.manual_seed` for the CPU and this device. torch seeds every kind of device, and formats the stack for
+        those that are not there: half a millisecond, more than a step of a small model takes on a GPU.
+        """
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            index = torch.cuda.current_device() if self.device.index is None else self.device.index
+            torch.cuda.default_generators[index].manual_seed(seed)
+        elif self.device.type == "mps":
+            torch.mps.manual_seed(seed)
+
     @property
     def compute_dtype(self) -> torch.dtype:
         """The dtype of matrix products."""
@@ -124,29 +134,6 @@ class Setup:
     def compiled(self, task: nn.Module, feed: Feed | None = None) -> Callable[..., Any]:
         """`task` as a function, compiled for the rows of `feed` if `compile`; the module itself is not changed."""
         return compiled_task(task, feed) if self.compile else task
-
-
-def _keep_freed_memory() -> None:
-    """Make glibc keep large freed blocks, since every step allocates the same ones again.
-
-    Measured on 2 cores: a step of 64 ms had 4,300 page faults, a seventh of its time; with this 58.
-    """
-    # Older versions of glibc accept at most 32 MiB; one option without the other is slower than none.
-    if _set_malloc(_MMAP_THRESHOLD, 2**30) or _set_malloc(_MMAP_THRESHOLD, 2**25):
-        _set_malloc(_TRIM_THRESHOLD, 2**31 - 1)
-
-
-def return_freed_memory() -> None:
-    """Make glibc return freed blocks of over 1 MiB, where memory matters more than time.
-
-    Measured with `runtime.shard: full`, 42 M parameters, 2 processes: a peak of 536 MiB in place of 1,121.
-    """
-    _set_malloc(_MMAP_THRESHOLD, 2**20)
-
-
-def _set_malloc(option: int, value: int) -> bool:
-    function = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
-    return function is not None and bool(function(option, value))
 
 
 def resolve_setup(

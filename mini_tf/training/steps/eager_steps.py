@@ -11,7 +11,7 @@ from mini_tf.data.batch import Batch
 from mini_tf.nn.state import State, detach
 from mini_tf.objectives import LossSums
 from mini_tf.optimizers import Number
-from mini_tf.system.seeds import seed_generators, seed_of
+from mini_tf.system.seeds import seed_of
 from mini_tf.training.training import Training
 
 Key = tuple[Literal["loss", "metric_sum", "metric_count", "grad_norm"], str, int]
@@ -34,7 +34,7 @@ class EagerSteps:
         n, reduction = training.feed.n_micro_of(step), training.reduction
         factors = {name: training.weights.get(name, 1.0) / max(count, 1) for name, count in counts.items()}
         for micro, batch in zip(training.feed.own(n), batches, strict=True):
-            seed_generators(seed_of(training.seed, step, micro), training.setup.device)
+            training.setup.seed(seed_of(training.seed, step, micro))
             with reduction.micro_batch(micro, n):
                 sums = self._forward_backward(batch, states.get(micro), factors, scale)
             reduction.add()
