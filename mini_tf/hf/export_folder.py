@@ -24,6 +24,7 @@ class ExportRequest:
     """What is to be written: the model of a run, with its tokenizers and labels, into a folder.
 
     target: what the folder is called in the end. step: of the checkpoint, as in `load_trained`. license: for the card.
+    note: a line of what is left out, if something is.
     """
 
     loaded: LoadedModel
@@ -31,6 +32,7 @@ class ExportRequest:
     target: Path
     step: int | str | None
     license: str
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -79,30 +81,30 @@ def write_files(folder: Path, files: Mapping[str, Content]) -> None:
 
 
 def card_files(
-    loaded: LoadedModel, written_as: str, license: str, library: str = "transformers", usage: str = ""
+    request: ExportRequest, written_as: str, library: str = "transformers", usage: str = ""
 ) -> dict[str, Content]:
     """The model card and the recipe of an exported model; the arguments are those of `model_card`."""
     return {
-        CARD: model_card(loaded, written_as, license, library, usage).encode(),
-        RECIPE: (loaded.folder / RESOLVED).read_bytes(),
+        CARD: model_card(request, written_as, library, usage).encode(),
+        RECIPE: (request.loaded.folder / RESOLVED).read_bytes(),
     }
 
 
-def model_card(
-    loaded: LoadedModel, written_as: str, license: str, library: str = "transformers", usage: str = ""
-) -> str:
-    """Markdown with the header that Hugging Face's hub reads. license: an identifier such as mit.
+def model_card(request: ExportRequest, written_as: str, library: str = "transformers", usage: str = "") -> str:
+    """Markdown with the header that Hugging Face's hub reads.
 
     library: that loads the model; usage: Markdown on how it does.
     """
+    loaded = request.loaded
     record, recipe = manifest.read(loaded.folder), loaded.recipe
     figures = "\n".join(f"| {name} | {value:.6g} |" for name, value in record.metrics.items() if value is not None)
     table = f"| metric | value |\n| --- | --- |\n{figures}\n" if figures else "No metrics were recorded.\n"
     data = f"Trained on `{recipe.data.train}`" if record.step else "Imported; its training data are not known to minitf"
     shifted = recipe.model.kind == recipe.objective.ALSO_MODEL
-    reading = f"\n\n{SHIFTED}" if shifted else ""
+    notes = [SHIFTED] * shifted + [f"Note: {request.note}."] * (request.note is not None)
+    reading = "".join(f"\n\n{note}" for note in notes)
     return f"""---
-license: {license}
+license: {request.license}
 library_name: {library}
 tags: [minitf, {recipe.model.kind}]
 ---

@@ -1,6 +1,7 @@
 """Export of a run as a new folder: in a format (`formats`), or as a model of a family of Hugging Face models."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from mini_tf.data.tokenization.tokenizer_files import SAVED_SOURCES, SAVED_TARGETS
@@ -8,16 +9,18 @@ from mini_tf.hf.export_folder import Exported, ExportRequest, card_files, new_fo
 from mini_tf.hf.family_choice import CONFIG
 from mini_tf.hf.family_model import as_family, as_other_model
 from mini_tf.hf.formats import Format
+from mini_tf.hf.generation_settings import generation_files
 from mini_tf.hf.model_folder import WEIGHTS
 from mini_tf.hf.proof import FILE, compare, make_batch
 from mini_tf.hf.sentence_folder import sentence_files
 from mini_tf.hf.tokenizer_config import tokenizer_files
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.recipe.values import show
-from mini_tf.run import tensors
+from mini_tf.run import finding, tensors
 from mini_tf.run.disk import Content
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.strict_json import show_json
+from mini_tf.trained.ensembles import one_of_ensemble
 from mini_tf.trained.opening import LoadedModel, load_trained
 
 FORMATS = "hf.formats"
@@ -39,21 +42,25 @@ def export_model(
     if isinstance(chosen, Format):
         chosen.check_installed()
     with new_folder(folder) as temporary:
-        request = ExportRequest(load_trained(run, step), temporary, folder, step, license)
-        return chosen.export(request) if isinstance(chosen, Format) else _export_family(request, to)
+        loaded, note = load_trained(run, step), one_of_ensemble(finding.find(run))
+        request = ExportRequest(loaded, temporary, folder, step, license, note)
+        exported = chosen.export(request) if isinstance(chosen, Format) else _export_family(request, to)
+        return replace(exported, notes=(*filter(None, [note]), *exported.notes))
 
 
 def _export_family(request: ExportRequest, wanted: str | None) -> Exported:
     """As a model that transformers loads."""
+    if wanted is not None:
+        request = replace(request, loaded=as_other_model(request.loaded, wanted))
     loaded, folder = request.loaded, request.folder
-    loaded = loaded if wanted is None else as_other_model(loaded, wanted)
     _, head, config, weights = as_family(loaded, wanted)
     files: dict[str, Content] = {
         CONFIG: show_json(config).encode(),
         WEIGHTS: tensors.Serialized(weights),
+        **generation_files(loaded, config),
         **tokenizer_files(loaded),
         **_two_tokenizers(loaded),
-        **card_files(loaded, head.architecture, request.license),
+        **card_files(request, head.architecture),
     }
     if not loaded.recipe.objective.HEAD:
         files |= sentence_files(loaded.recipe, loaded.model.d_model, loaded.model.context)

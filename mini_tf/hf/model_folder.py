@@ -17,9 +17,10 @@ from mini_tf.data.tokenization.vocabulary import Roles
 from mini_tf.hf.config_json import MOST_FAULTS, no_such_model
 from mini_tf.hf.families import Config, Family, Head
 from mini_tf.hf.family_choice import CONFIG, family_of
+from mini_tf.hf.generation_settings import read_generation
 from mini_tf.hf.layouts import expected_shapes, pairs_of, read_tensors
 from mini_tf.hf.sentence_folder import name_base_model, sentence_sections
-from mini_tf.hf.tokenizer_config import FORCED_BOS, begin_token, chat_note, generation_note
+from mini_tf.hf.tokenizer_config import begin_token, chat_note
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import SingleTokenizer
@@ -275,14 +276,11 @@ def open_foreign(
     weights, notes = read_weights(config, folder, family, head, architecture.on_meta(), recipe, deltas)
     model = architecture.build()
     model.load_weights(weights)
-    generation = generation_note(folder, config, (FORCED_BOS,) if recipe.model.SOURCE else ())
+    generate, of_generation = read_generation(folder, config, recipe)
+    recipe = recipe.model_copy(update={"generate": generate})
     unread = f"{config.where}: not read: {_listed(config.unread)}" if config.unread else None
-    notes = [
-        *dict.fromkeys(note for one in loaded for note in one.notes),
-        *notes,
-        *more,
-        *filter(None, [generation, chat_note(folder, config), unread]),
-    ]
+    notes = [*dict.fromkeys(note for one in loaded for note in one.notes), *notes, *more, *of_generation]
+    notes += filter(None, [chat_note(folder, config), unread])
     head = head.with_pool_of(recipe.objective)
     return ForeignModel(family, head, recipe, model.eval(), own, source, labels, notes)
 

@@ -1,18 +1,18 @@
 """What a folder says of its special tokens and of the frame of its texts: read at import, written at export.
 
 tokenizer.json itself is read by `data.tokenization`. Beside it stand tokenizer_config.json and generation_config.json,
-and older files leave more to the ids of config.json and to usual names.
+and older files leave more to the ids of config.json and to usual names. Settings of generation: `generation_settings`.
 """
 
 import json
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.tokenizer_files import find_tokenizer_file
-from mini_tf.hf.config_json import Config, shown
+from mini_tf.hf.config_json import Config
 from mini_tf.run import manifest
 from mini_tf.system import strict_json
 from mini_tf.system.errors import DataFault, RunFault
@@ -25,21 +25,13 @@ from mini_tf.trained.opening import LoadedModel
 SETTINGS, GENERATION = "tokenizer_config.json", "generation_config.json"
 USUAL = {"cls_token": ("[CLS]",)}
 FORCED_BOS = "forced_bos_token_id"
-DEFAULTS: Mapping[str, tuple[Any, ...]] = {
-    **{key: (1,) for key in ("num_beams", "temperature", "top_p", "typical_p", "repetition_penalty", "length_penalty")},
-    **{key: (0,) for key in ("min_length", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size")},
-    **{"max_length": (20,), "top_k": (50,), "do_sample": (False,), "early_stopping": (False,), "prefix": ("",)},
-    **{key: ([],) for key in ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "forced_decoder_ids")},
-    **{key: () for key in ("max_new_tokens", "min_new_tokens", FORCED_BOS)},
-}
-"""Settings of text generation, each with the values that are the default."""
 
 CHAT = "{{ %(separator)s }}{%% for message in messages %%}{{ message['content'] }}{{ %(separator)s }}{%% endfor %%}"
 """The Jinja template of chats: messages between separators."""
 CHAT_FILE = "chat_template.jinja"
 
 
-def _values(path: Path) -> Mapping[str, Any]:
+def json_values(path: Path) -> Mapping[str, Any]:
     """The keys of a JSON file; none if it is missing or damaged, which is reported where it is needed."""
     with suppress(OSError, ValueError):
         content = strict_json.parse(read_small_file(path).decode())
@@ -47,23 +39,12 @@ def _values(path: Path) -> Mapping[str, Any]:
     return {}
 
 
-def generation_note(folder: Path, config: Config, imported: Container[str] = ()) -> str | None:
-    """A note on the settings of generation of generation_config.json, else config.json, that are not `imported`."""
-    values = {**config.values, **_values(folder / GENERATION)}
-    left_out = {key: defaults for key, defaults in DEFAULTS.items() if key not in imported}
-    given = {key: values.get(key) for key, defaults in left_out.items() if values.get(key) not in (None, *defaults)}
-    if not given:
-        return None
-    listed = ", ".join(f"{key} {shown(value)}" for key, value in given.items())
-    return f"left out: settings of generation, {listed}"
-
-
 def special_token(folder: Path, name: str, config: Config) -> str | None:
     """The text of a special token, such as bos_token: by tokenizer_config.json, by its id in config.json, or usual.
 
     None if the files do not tell; damaged files are reported where they are needed.
     """
-    given = _values(folder / SETTINGS).get(name)
+    given = json_values(folder / SETTINGS).get(name)
     token = given.get("content") if isinstance(given, Mapping) else given
     if isinstance(token, str) and token:
         return token
@@ -85,7 +66,7 @@ def chat_template(folder: Path) -> str | None:
     """The Jinja template of chats of a folder; None if it has none."""
     if (folder / CHAT_FILE).is_file():
         return read_small_file(folder / CHAT_FILE).decode(errors="replace").strip()
-    given = _values(folder / SETTINGS).get("chat_template")
+    given = json_values(folder / SETTINGS).get("chat_template")
     return None if given is None else str(given)
 
 
@@ -117,7 +98,7 @@ def begin_token(path: Path, config: Config) -> str | None:
     folder, file = (path, find_tokenizer_file(path)) if path.is_dir() else (path.parent, path)
     if file is None or file.name == "tokenizer.json":
         return None
-    adds = _values(folder / SETTINGS).get("add_bos_token")
+    adds = json_values(folder / SETTINGS).get("add_bos_token")
     if not isinstance(adds, bool):
         adds = file.suffix == ".model"  # Llama's
     return special_token(folder, "bos_token", config) if adds else None

@@ -8,11 +8,15 @@ the probabilities).
 from dataclasses import replace
 from pathlib import Path
 
-from mini_tf.run import finding
+from mini_tf.recipe.recipe import Recipe
+from mini_tf.run import finding, manifest
 from mini_tf.run.identity import read_recipe
 from mini_tf.run.manifest import Decision
 from mini_tf.system.errors import RunFault
 from mini_tf.trained.opening import Trained, open_trained
+
+ENSEMBLE = ".ensemble"
+"""Suffix of a metric of the ensemble of several seeds."""
 
 
 def open_ensemble(
@@ -28,7 +32,7 @@ def open_ensemble(
     if recipe.train.ensemble is None or step is not None or average is not None:
         return trained
     folders = finding.member_folders(folder)
-    n = recipe.data.split.folds if recipe.data.split.is_set else recipe.train.seeds
+    n = _n_runs(recipe)
     if len(folders) != n:
         fault = f"{folder} has {len(folders)} of the {n} runs whose predictions are averaged (train.ensemble)"
         raise RunFault(fault, hint="the folder of one of its runs can be used by itself", where=[str(folder)])
@@ -41,3 +45,25 @@ def open_ensemble(
         fault = f"{other.folder} has other classes than the model of {folder}, so their predictions cannot be averaged"
         raise RunFault(fault, hint="objective.labels lists the classes of all runs", where=[str(other.folder)])
     return replace(trained, members=tuple(members), decision=Decision.of_ensemble([one.decision for one in members]))
+
+
+def _n_runs(recipe: Recipe) -> int:
+    folds = recipe.data.split.folds if recipe.data.split.is_set else None
+    return folds or recipe.train.seeds
+
+
+def one_of_ensemble(folder: Path) -> str | None:
+    """A line for the user of the one model in a run's folder; None unless the run is an ensemble of several.
+
+    Of seeds it compares the model with the ensemble; those of folds have no validation data in common.
+    """
+    recipe, record = read_recipe(folder), manifest.read(folder)
+    if recipe.train.ensemble is None or record.model_run is None:
+        return None
+    line = f"one of the {_n_runs(recipe)} models of the ensemble is written, that of {record.model_run}"
+    member = manifest.read(folder / record.model_run)
+    for name in (*member.figures, "val.loss"):
+        alone, together = member.metrics.get(name), record.metrics.get(f"{name}{ENSEMBLE}")
+        if record.model_run.startswith("seed-") and alone is not None and together is not None:
+            return f"{line}: {name} {alone:.4f}, and {together:.4f} of the ensemble"
+    return line

@@ -64,7 +64,14 @@ SUPPRESSED = [0, 1, 3, 4]
 
 def their_words(model: Any, ids: Sequence[int], n: int, **more: Any) -> list[str]:
     """The words that transformers generates greedily, up to an end."""
-    given = {"do_sample": False, "max_new_tokens": n, "suppress_tokens": SUPPRESSED, "pad_token_id": 0, **more}
+    given = {
+        "do_sample": False,
+        "num_beams": 1,
+        "max_new_tokens": n,
+        "suppress_tokens": SUPPRESSED,
+        "pad_token_id": 0,
+        **more,
+    }
     new = model.generate(torch.tensor([ids]), **given)[0].tolist()
     new = new[1:] if model.config.is_encoder_decoder else new[len(ids) :]
     ends = model.generation_config.eos_token_id

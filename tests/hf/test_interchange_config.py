@@ -607,17 +607,22 @@ def test_rounding_is_told_from_an_error_in_double_precision(
 
 def test_settings_of_generation_are_not_dropped_without_a_word(tmp_path: Path) -> None:
     source = folder_of("bart", tmp_path, no_repeat_ngram_size=3, num_beams=2, early_stopping=False)
-    assert open_foreign(source).notes[1:] == ["left out: settings of generation, num_beams 2, no_repeat_ngram_size 3"]
+    read = open_foreign(source)
+    assert read.notes[1:] == ["read: settings of generation, num_beams 2, no_repeat_ngram 3"]
+    assert (read.recipe.generate.num_beams, read.recipe.generate.no_repeat_ngram) == (2, 3)
     given = {
-        "num_beams": 4,
-        "length_penalty": 1.0,
+        "num_beams": 5,
+        "length_penalty": 11,  # more than minitf has
         "forced_bos_token_id": 1,
         "max_length": 20,
         "suppress_tokens": [1, 2],
+        "early_stopping": "never",
     }
     (source / "generation_config.json").write_text(json.dumps(given))
-    [_, note] = open_foreign(source).notes
-    assert note == "left out: settings of generation, num_beams 4, no_repeat_ngram_size 3, suppress_tokens [1, 2]"
+    assert open_foreign(source).notes[1:] == [
+        "read: settings of generation, num_beams 5, no_repeat_ngram 3",
+        "left out: settings of generation, length_penalty 11, suppress_tokens [1, 2]",
+    ]
     defaults = {
         "top_k": 50,
         "top_p": 1.0,

@@ -16,6 +16,7 @@ from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.generation.infilling import Infiller
 from mini_tf.hf.families import Facts
 from mini_tf.hf.family_choice import Written, choose
+from mini_tf.hf.model_folder import open_foreign
 from mini_tf.recipe.arguments import presets
 from mini_tf.recipe.kinds import kinds_of
 from mini_tf.recipe.reading import read
@@ -165,6 +166,14 @@ def small_run(name: str, folder: Path, *overrides: str) -> Path:
     return folder / "run"
 
 
+GENERATED = {
+    "gpt-nano": {"do_sample": True, "temperature": 0.6, "top_k": 20, "max_new_tokens": 200},
+    "instruct-nano": {"do_sample": False, "temperature": None, "max_new_tokens": 40},
+    "transformer-base": {"num_beams": 4, "length_penalty": 0.6, "early_stopping": "never", "no_repeat_ngram_size": 0},
+}
+"""What transformers reads of some recipes' settings of generation."""
+
+
 @pytest.mark.parametrize("name", EXPORTED)
 def test_a_small_model_of_a_shipped_recipe_is_theirs(name: str, tmp_path: Path) -> None:
     run = small_run(name, tmp_path)
@@ -175,6 +184,9 @@ def test_a_small_model_of_a_shipped_recipe_is_theirs(name: str, tmp_path: Path) 
     for text in (text for text in HOSTILE if "\ud800" not in text):
         ids = theirs(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
         assert ids == bundle.tokenizer.encode(text).tolist(), ascii(text)
+    for key, value in GENERATED.get(name, {}).items():
+        assert getattr(transformers().GenerationConfig.from_pretrained(out), key) == value
+    assert open_foreign(out).recipe.generate == bundle.recipe.generate.model_copy(update={"prompt": ""})
     if not bundle.model.needs_source and bundle.recipe.objective.HEAD:
         assert minitf("import", out, "-o", tmp_path / "again").exit_code == 0
         model = transformers().AutoModelForCausalLM.from_pretrained(out)

@@ -114,6 +114,18 @@ def test_other_commands_and_a_seeds_own_folder_have_one_model(seeds: Path, tmp_p
     refused(minitf("predict", copy, TEXTS[0]), "has 2 of the 3 runs whose predictions are averaged", exit_code=5)
 
 
+def test_an_export_says_that_it_has_one_model_of_an_ensemble(seeds: Path, folds: Path, tmp_path: Path) -> None:
+    median = finding.member_folders(seeds)[_median(seeds)]
+    alone, together = evaluated(median)["accuracy"], evaluated(seeds)["accuracy"]
+    of_seeds = f"{median.name}: val.accuracy {alone:.4f}, and {together:.4f} of the ensemble"
+    of_folds = manifest.read(folds).model_run
+    for run, n, to, line in ((seeds, 3, "code", of_seeds), (folds, 2, "safetensors", of_folds)):
+        said = f"one of the {n} models of the ensemble is written, that of {line}"
+        assert said in minitf("export", run, "-o", tmp_path / to, "--to", to).stderr.splitlines()
+        assert f"Note: {said}.\n" in (tmp_path / to / "README.md").read_text()
+    assert "ensemble" not in minitf("export", median, "-o", tmp_path / "one", "--to", "safetensors").stderr
+
+
 def test_numbers_of_folds_are_averaged_in_their_unit(folds: Path, data: Path) -> None:
     each = [predicted(one) for one in finding.member_folders(folds)]
     for together, *alone in zip(predicted(folds), *each, strict=True):

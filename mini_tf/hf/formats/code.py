@@ -10,9 +10,10 @@ from mini_tf.hf.family_choice import CONFIG
 from mini_tf.hf.formats import Exported, ExportRequest, Format
 from mini_tf.hf.formats._code.fresh_proof import prove
 from mini_tf.hf.formats._code.model_code import MODELING, ModelCode, all_tensors, written_code
+from mini_tf.hf.generation_settings import generation_files
 from mini_tf.hf.model_folder import WEIGHTS
 from mini_tf.hf.proof import FILE
-from mini_tf.hf.tokenizer_config import GENERATION, tokenizer_files
+from mini_tf.hf.tokenizer_config import tokenizer_files
 from mini_tf.run import tensors
 from mini_tf.run.disk import Content
 from mini_tf.system.strict_json import show_json
@@ -25,14 +26,13 @@ class Settings(Format):
         loaded, folder = request.loaded, request.folder
         code = written_code(loaded)
         written_as = f"code ({code.architecture})"
-        token_ids = {key: value for key, value in code.config.items() if key.endswith("_token_id")}
         files: dict[str, Content] = {
             f"{MODELING}.py": code.text.encode(),
             CONFIG: show_json(code.config).encode(),
-            GENERATION: show_json({key: value for key, value in token_ids.items() if value is not None}).encode(),
+            **generation_files(loaded, code.config),
             WEIGHTS: tensors.Serialized({f"model.{name}": one for name, one in all_tensors(loaded.model).items()}),
             **tokenizer_files(loaded),
-            **card_files(loaded, written_as, request.license, usage=_usage(code)),
+            **card_files(request, written_as, usage=_usage(code)),
         }
         if loaded.source_tokenizer is not loaded.tokenizer:
             files[SAVED_TARGETS] = loaded.tokenizer.to_json().encode()

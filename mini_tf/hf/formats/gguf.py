@@ -46,7 +46,7 @@ class Settings(Format):
         with storage_errors(f"writing {request.target}"):
             _write(folder / MODEL, gguf, written, vocabulary, request)
         name = f"GGUF ({written.architecture.word})"
-        write_files(folder, {**tokenizer_files(loaded), **card_files(loaded, name, request.license, "gguf")})
+        write_files(folder, {**tokenizer_files(loaded), **card_files(request, name, "gguf")})
         model = loaded.model.eval()
         batch = replace(
             make_batch(model, loaded.tokenizer.vocabulary), types=None

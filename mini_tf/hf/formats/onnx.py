@@ -48,7 +48,7 @@ class Settings(Format):
         measured, notes = _measure(loaded, exports, paths, runtime)
         record = proof.to_json() | measured
         usage = _usage(graphs)
-        write_files(folder, card_files(loaded, WRITTEN_AS, request.license, "onnx", usage))
+        write_files(folder, card_files(request, WRITTEN_AS, "onnx", usage))
         write_files(folder, {FILE: show_json(record).encode()})
         return Exported(request.target, WRITTEN_AS, proof, tuple(notes))
 

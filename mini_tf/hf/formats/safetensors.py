@@ -16,6 +16,6 @@ class Settings(Format):
             name: (loaded.folder / name).read_bytes() for name in MODEL_TEXT_FILES if (loaded.folder / name).exists()
         }
         weights = {WEIGHTS: tensors.Serialized(loaded.model.weights())}
-        write_files(folder, {**texts, **weights, **card_files(loaded, self.kind, request.license)})
+        write_files(folder, {**texts, **weights, **card_files(request, self.kind)})
         tensors.read(folder / WEIGHTS, tensors.specs(loaded.model.weights()))
         return Exported(request.target, self.kind, None)

@@ -19,7 +19,7 @@ from mini_tf.jobs.identifying import Options, identify
 from mini_tf.jobs.pretrain import pretrain
 from mini_tf.jobs.session import Reporter, RunResult
 from mini_tf.jobs.sets import set_metrics
-from mini_tf.jobs.sets.set_metrics import ENSEMBLE, Metrics
+from mini_tf.jobs.sets.set_metrics import Metrics
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.reading import Resolved
@@ -31,7 +31,7 @@ from mini_tf.run.following import follow
 from mini_tf.run.identity import Identity
 from mini_tf.run.location import RunLocation, open_run, start_run
 from mini_tf.system.errors import DataFault, Diverged, RunFault, UsageFault
-from mini_tf.trained.ensembles import open_ensemble
+from mini_tf.trained.ensembles import ENSEMBLE, open_ensemble
 from mini_tf.trained.evaluating import decision_notes, evaluation_data
 from mini_tf.training.signals import StopRequest
 

@@ -8,11 +8,10 @@ from mini_tf.jobs.baselines import PREFIX, verdict
 from mini_tf.jobs.closing_messages import format_metrics
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.metrics import lower_is_better, ranking_metrics
+from mini_tf.trained.ensembles import ENSEMBLE
 
 Metrics = Mapping[str, float | None]
 """By the names that --assert uses; None if not finite."""
-ENSEMBLE = ".ensemble"
-"""Suffix of a metric of the ensemble of several seeds."""
 
 
 def main_metric(metrics: Metrics, objective: ObjectiveSettings) -> str:

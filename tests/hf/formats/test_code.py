@@ -115,7 +115,10 @@ def test_the_code_of_other_settings_and_kinds_computes_the_same(
 
 
 TEXTS = ("The cat", "It was red. The")
-ONE_SEED = {"classify-nano": ("train.seeds=1", "train.ensemble=null")}
+WAYS = {
+    "classify-nano": ("train.seeds=1", "train.ensemble=null"),
+    "summarize-nano": ("generate.max_new_tokens=12", "generate.length_penalty=0"),  # of which transformers has another
+}
 
 
 @pytest.mark.parametrize("name", ["performer-nano", "summarize-nano", "classify-nano"])
@@ -128,7 +131,7 @@ def test_transformers_runs_the_code_of_a_run_as_minitf_does(
     theirs, out = transformers(), tmp_path / "out"
     monkeypatch.setattr(theirs.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
     monkeypatch.syspath_prepend(tmp_path / "modules")
-    run = small_run(name, tmp_path, *ONE_SEED.get(name, ()))
+    run = small_run(name, tmp_path, *WAYS.get(name, ()))
     done = minitf("export", run, "-o", out, "--to", "code")
     assert done.exit_code == 0, done.stderr
     assert f"{FILE} is code" in done.stderr
@@ -150,11 +153,12 @@ def test_transformers_runs_the_code_of_a_run_as_minitf_does(
         predicted = [json.loads(line)["scores"] for line in minitf("predict", run, *TEXTS).stdout.splitlines()]
         assert predicted == [pytest.approx(row, abs=1e-5) for row in scores]
         return
-    new = model.generate(**inputs, max_new_tokens=12, do_sample=False)
-    new = new if bundle.model.needs_source else new[:, inputs["input_ids"].shape[1] :]
-    greedy = ["--greedy", "--max-new-tokens", "12", "--json"]
-    greedy += ["--no-repeat-ngram", "0"] if bundle.model.needs_source else []
-    ours = [one["texts"][0] for one in results(minitf("generate", run, *TEXTS, *greedy).stdout)]
+    if bundle.model.needs_source:  # beams and no repeated n-grams, by generation_config.json
+        new, options = model.generate(**inputs), list[str]()
+    else:
+        new = model.generate(**inputs, max_new_tokens=12, do_sample=False)[:, inputs["input_ids"].shape[1] :]
+        options = ["--greedy", "--max-new-tokens", "12"]
+    ours = [one["texts"][0] for one in results(minitf("generate", run, *TEXTS, *options, "--json").stdout)]
     assert ours == tokenizer.batch_decode(new, skip_special_tokens=True)
 
 

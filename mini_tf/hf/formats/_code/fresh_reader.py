@@ -33,10 +33,11 @@ def main(folder: Path, auto_class: str, inputs: str, outputs: str) -> None:
             called |= {"decoder_input_ids": "ids", "decoder_attention_mask": "mask"}
         found["logits"] = model(**{key: given[name] for key, name in called.items() if name in given}).logits
         if "prompt" in given:
-            model.generation_config.eos_token_id = None  # so that all rows have as many tokens
-            n_new, mask = int(given["n_new"]), given["prompt_mask"]
-            options = {"do_sample": False, "max_new_tokens": n_new, "pad_token_id": 0}
-            found["tokens"] = model.generate(given["prompt"], attention_mask=mask, **options)
+            first = getattr(model.config, "decoder_start_token_id", None)
+            model.generation_config = transformers.GenerationConfig(  # greedy, and all rows have as many tokens
+                max_new_tokens=int(given["n_new"]), pad_token_id=0, decoder_start_token_id=first
+            )
+            found["tokens"] = model.generate(given["prompt"], attention_mask=given["prompt_mask"])
     version = getattr(transformers, "__version__", "")
     tensors = {name: tensor.contiguous() for name, tensor in found.items()}
     save_file(tensors, outputs, metadata={"transformers": version})
