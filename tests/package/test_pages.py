@@ -35,6 +35,13 @@ SMALL = f"{COST} eval.every_steps=2 log.samples=0 eval.translations=4"
 FEW_STEPS = f"train.steps=2 {SMALL}"
 FEW_TOKENS = "data.split=4%"
 """For a preset on its own corpus: evaluations on all validation data take most of the time."""
+LONG_FILE = r"^(python -c .*|    print.*) > (\S+)$"
+FEWER = {
+    "documents(seed=1, n=1000)": "documents(seed=1, n=200)",
+    **{"seeds: 3": "seeds: 2", "train.seeds=5": "train.seeds=2", "-n opinions-wide": "-n opinions-wide train.seeds=2"},
+    **{"train.seed=1..3": "train.seed=1..2", "[0.01,0.04,0.16]": "[0.01,0.04]"},
+}
+"""Two seeds, and two values of a sweep, go the way of more."""
 WIDTH = 120
 README, RECIPES, INSPECTION, RUNS = (
     pages.text_of(page)
@@ -46,7 +53,9 @@ def few_steps(block: pages.Block) -> str:
     """The commands as printed, but with models that are hardly trained, and no bounds."""
     script = re.sub(r" --assert '[^']*'", "", block.script)
     script = re.sub(r"--lengths \d+\.\.\d+", "--lengths 16..64", script)
-    script = re.sub(r"(python -c .*) > (\S+)$", r"\1 > all.txt\nhead -n 4000 all.txt > \2", script, flags=re.MULTILINE)
+    script = re.sub(LONG_FILE, r"\1 > all.txt\nhead -n 1000 all.txt > \2", script, flags=re.MULTILINE)
+    for many, few in FEWER.items():
+        script = script.replace(many, few)
     if block.name == "crash":  # its run diverges, which is exit code 7
         diverge, replay = script.replace("quickstart", f"quickstart {SMALL}").splitlines()
         return f"{diverge.partition('#')[0]} || test $? -eq 7\n{replay}\n"
