@@ -33,12 +33,11 @@ def split_sources(
     splits = [split_of(of_source, None) for of_source in train]
     if len(splits) == 1:
         return splits[0]
-    held_out = [split.held_out() for split in splits if split.held_out is not None]
-    of_all = np.unique(np.concatenate(held_out))
+    hashes = [split.hashes() for split in splits if split.hashes is not None]
+    held_out = [of_val for _, of_val in hashes]
     splits = [
-        _apart(split, np.setdiff1d(split.hashes, own), of_all, hasher, name)
-        for split, own, name in zip(splits, held_out, names, strict=True)
-        if split.hashes is not None
+        _apart(split, of_train, np.concatenate([*held_out[:n], *held_out[n + 1 :]]), hasher, name)
+        for n, (split, (of_train, _), name) in enumerate(zip(splits, hashes, names, strict=True))
     ]
     parts = [replace(part, source=n) for n, of_source in enumerate(splits) for part in of_source.parts]
     notes = (f"{name}: {note}" for name, of_source in zip(names, splits, strict=True) for note in of_source.notes)
@@ -52,7 +51,7 @@ def _numbered(sources: Sequence[Examples]) -> Examples:
 
 
 def _apart(split: DataSplit, trained: np.ndarray, held_out: np.ndarray, hasher: ExampleHasher, name: str) -> DataSplit:
-    """The split of a source, with training examples of the hashes `trained`, without those of `held_out`."""
+    """The split of a source, with training examples of the hashes `trained`, without those that others hold out."""
     shared = np.intersect1d(trained, held_out)
     if not len(shared):
         return split

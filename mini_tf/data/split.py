@@ -86,15 +86,14 @@ MIN_EXAMPLES = 10
 class DataSplit:
     """parts: of all examples, each with its split. characters: of both splits. notes: to be printed.
 
-    hashes: the distinct ones of all examples; held_out: finds those of which a part is in the validation split; both
-    are None of a split that no other source is compared with.
+    hashes: finds the distinct ones of the examples of which a part is in the training, and in the validation split;
+    None of a split that no other source is compared with.
     """
 
     parts: Sequence[Part[tuple[SplitName, Any]]]
     characters: int
     notes: tuple[str, ...] = ()
-    hashes: np.ndarray | None = None
-    held_out: Callable[[], np.ndarray] | None = None
+    hashes: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None
 
     @classmethod
     def in_one_part(
@@ -166,7 +165,7 @@ def hold_out(examples: Examples, hasher: ExampleHasher, share: float) -> DataSpl
         last = int(hashes[-1])
         notes = (f"fewer than {MIN_EXAMPLES} different {hasher.unit}: the last one is the validation data",)
         parts = _with_split(examples, hasher, lambda hashed: hashed == last)
-        return DataSplit(parts, characters, notes, distinct, lambda: hashes[-1:])
+        return DataSplit(parts, characters, notes, lambda: (distinct[distinct != hashes[-1]], hashes[-1:]))
     return hold_out_by_hash(examples, hasher, share, distinct, characters)
 
 
@@ -177,7 +176,7 @@ def hold_out_by_hash(
     threshold = min(max(int(share * 2**64), int(distinct[0]) + 1), int(distinct[-1]))
     parts = _with_split(examples, hasher, lambda hashed: hashed < threshold)
     n_held_out = int(np.searchsorted(distinct, np.uint64(threshold)))
-    return DataSplit(parts, characters, (), distinct, lambda: distinct[:n_held_out])
+    return DataSplit(parts, characters, (), lambda: (distinct[n_held_out:], distinct[:n_held_out]))
 
 
 def hold_out_fold(examples: Examples, hasher: ExampleHasher, folds: int, fold: int) -> DataSplit:

@@ -10,6 +10,7 @@ import pytest
 from commands import DATA, QUIET, evaluated, minitf, refused, trained
 
 from mini_tf.data.mixture import Mixture
+from mini_tf.data.split import hash_text
 from mini_tf.data.tokenized import open_data
 from mini_tf.recipe.reading import read
 from mini_tf.recipe.sources import DataSource
@@ -205,10 +206,27 @@ def test_no_source_is_trained_on_what_another_holds_out(n_first: int, n_second: 
     assert [text for text in of_val if any(text in other for other in of_train)] == []
 
 
+def test_a_source_loses_the_head_of_a_document_that_others_hold_out(tmp_path: Path) -> None:
+    """A source of few documents cuts its last one in two; of many the one of the smallest hash is held out whole."""
+    many, few = text("a", 30).split("\n\n"), ["old king b0", "small fox b1"]
+    held_out = min(many, key=hash_text)
+    for name, documents in {"many": many, "few": [*few, held_out]}.items():
+        (tmp_path / f"{name}.txt").write_text("\n\n".join(documents))
+    train = f"data.train=[{{path: {tmp_path}/many.txt}}, {tmp_path}/few.txt]"
+    recipe = read(str(DATA / "tiny.yaml"), [train, "data.val=null", *SIZES]).recipe
+    data = open_data(recipe.data, recipe.tokenizer, recipe.objective)
+    trained_on = [data.tokenizer.decode(data.train.document(n)) for n in range(data.train.n_documents)]
+    assert [document for document in trained_on if held_out.startswith(document)] == []
+    assert {*few} <= {*trained_on}
+    assert "few: 1 of 3 different training documents are also in the validation data of other sources" in "".join(
+        data.notes
+    )
+
+
 def test_a_source_that_others_hold_out_is_refused(tmp_path: Path) -> None:
     document, *others = text("a", 7).split("\n\n")
     (tmp_path / "few.txt").write_text("\n\n".join([*others, document]))
-    (tmp_path / "same.txt").write_text("\n\n".join([document, document + " end"]))
+    (tmp_path / "same.txt").write_text("\n\n".join([document, "end"]))
     train = f"data.train=[{{path: {tmp_path}/few.txt}}, {tmp_path}/same.txt]"
     done = minitf("pretrain", DATA / "tiny.yaml", train, "data.val=null", *SIZES, "-d", tmp_path / "run")
     refused(done, "data.train: same: 1 of 1 different training documents are also in the validation data of other")

@@ -73,6 +73,9 @@ class Settings(Dataset):
         )
         return {note: sum(document.text.count(MARK) for document in examples)}
 
+    def split_key(self, example: Document) -> str:
+        return example.text if example.uncut is None else example.uncut
+
     def content_key(self, example: Document) -> str:
         return example.text
 
@@ -92,7 +95,7 @@ class Settings(Dataset):
         if split.tail:
             return _hold_out_tail(train.read, characters, split)
         if len(hashes) < MIN_EXAMPLES or len(distinct) < 2:
-            return _hold_out_tail_of_few(train, split, distinct, len(hashes) - len(distinct))
+            return _hold_out_tail_of_few(train, split, len(hashes) - len(distinct))
         return hold_out_by_hash(train, hasher, split.share, distinct, characters)
 
     def encode(self, examples: Sequence[Document], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
@@ -161,7 +164,7 @@ def _hold_out_tail(read: Callable[[], Iterator[Document]], characters: int, spli
     return DataSplit.in_one_part(lambda: _cut(read(), cut), characters, notes)
 
 
-def _hold_out_tail_of_few(examples: Examples, split: Split, hashes: np.ndarray, n_repeats: int) -> DataSplit:
+def _hold_out_tail_of_few(examples: Examples, split: Split, n_repeats: int) -> DataSplit:
     """Hold out the tail of few documents. Repeated documents are removed: one could be in both splits."""
 
     def once() -> Iterator[Document]:
@@ -180,20 +183,23 @@ def _hold_out_tail_of_few(examples: Examples, split: Split, hashes: np.ndarray, 
     )
     repeats = [f"{n_repeats} repeated documents were removed"] if n_repeats else []
     tail = _hold_out_tail(once, sum(len(document.text) for document in once()), split, few, *repeats)
-    return replace(tail, hashes=hashes, held_out=lambda: _of_val(tail.read(), once()))
+    return replace(tail, hashes=lambda: _hashes(tail.read(), once()))
 
 
-def _of_val(parts: Iterator[tuple[SplitName, Document]], documents: Iterator[Document]) -> np.ndarray:
-    """The hashes of the documents of which a part is in the validation split, which cuts none, or one, in two."""
+def _hashes(
+    parts: Iterator[tuple[SplitName, Document]], documents: Iterator[Document]
+) -> tuple[np.ndarray, np.ndarray]:
+    """`DataSplit.hashes` of a split that cuts no document, or one, in two."""
     n_train = sum(len(document.text) for split, document in parts if split == "train")
-    hashes, seen = list[int](), 0
+    of_train, of_val, seen = list[int](), list[int](), 0
     for document in documents:
         if document.opens:
             hash_ = hash_text(document.text)
+        of_train += [hash_] if seen < n_train else []
         seen += len(document.text)
-        if seen > n_train:
-            hashes.append(hash_)
-    return np.unique(np.array(hashes, np.uint64))
+        of_val += [hash_] if seen > n_train else []
+    train, val = (np.unique(np.array(hashes, np.uint64)) for hashes in (of_train, of_val))
+    return train, val
 
 
 def _cut(documents: Iterable[Document], cut: int) -> Iterator[tuple[SplitName, Document]]:
@@ -205,7 +211,7 @@ def _cut(documents: Iterable[Document], cut: int) -> Iterator[tuple[SplitName, D
         if n_train >= len(text):
             yield "train", document
         elif n_train > 0:
-            yield "train", Document(text[:n_train], where, document.opens)
+            yield "train", Document(text[:n_train], where, document.opens, uncut=text)
             yield "val", Document(text[n_train:], where)
         else:
             yield "val", Document(text, where, document.opens or n_train == 0)

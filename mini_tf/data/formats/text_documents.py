@@ -24,11 +24,15 @@ CLEAN_CUT = re.compile(r"(?<=\S) (?=\S)|\n(?=\S)")
 
 @dataclass(frozen=True)
 class Document:
-    """A text, or a part of a large one; `opens` is False for the parts after the first."""
+    """A text, or a part of a large one; `opens` is False for the parts after the first.
+
+    uncut: the text of which this is the beginning, where a split has cut it; None: this is all of it.
+    """
 
     text: str
     where: str
     opens: bool = True
+    uncut: str | None = None
 
 
 def read(data_files: Iterable[DataFile], columns: Columns) -> Iterator[Document]:
