@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property, partial
 from typing import Any
 
 from mini_tf.data import split
 from mini_tf.data.datasets import Dataset
 from mini_tf.data.examples import Labels
+from mini_tf.data.formats.columns import missing_column
 from mini_tf.data.formats.data_files import DataFile, MissingFile
-from mini_tf.data.formats.tables import chosen_columns, column_names, is_json, read_columns
+from mini_tf.data.formats.tables import chosen_columns, column_names, is_json, read_columns, rows_of
 from mini_tf.data.formats.text_lines import count_bad_bytes
 from mini_tf.data.split import Examples, Part
 from mini_tf.parallel.dividing import ALONE, Team
@@ -19,6 +21,9 @@ from mini_tf.system.cache import hash_of
 from mini_tf.system.errors import DataFault
 from mini_tf.system.progress import adding_up, show_progress
 from mini_tf.system.strict_json import short
+
+SIMILAR = 0.8
+"""Similarity of a column's name to that of an optional one (difflib's ratio), from which on it seems misspelt."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,9 +119,14 @@ class Files:
             if chosen := chosen_columns(source, reader.columns, reader.names):
                 yield f"{chosen}; data.fields selects others"
             read = {*read_columns(source, reader.columns), *reader.names.values()}
-            for name in column_names(source, reader.columns) if self.dataset.FURTHER_TEXTS else ():
-                if name not in read and name.strip().lower() in self.dataset.FURTHER_TEXTS:
-                    yield f"{source.name}: the column {short(name)!r} is not read, though it may be a part of the input"
+            names = column_names(source, reader.columns) if self.dataset.FURTHER_TEXTS else ()
+            absent = {*reader.columns.optional}.difference(names)
+            for name in (name for name in names if name not in read):
+                what, common_name = f"{source.name}: the column {short(name)!r} is not read", name.strip().lower()
+                if common_name in self.dataset.FURTHER_TEXTS:
+                    yield f"{what}, though it may be a part of the input"
+                elif near := get_close_matches(common_name, absent, n=1, cutoff=SIMILAR):
+                    yield f"{what}; did you mean {near[0]!r}?"
             if source.format == "txt" and is_json(source):
                 yield (
                     f"{source.name}: it is JSON, which is read as plain text; as lines of JSON in a .jsonl file a"
@@ -129,3 +139,20 @@ class Files:
         texts = [source for source in self.sources if source.format != "parquet"]  # strings of parquet are always UTF-8
         if self.data.errors == "replace" and (n := sum(count_bad_bytes(source.path, source.name) for source in texts)):
             yield f"{n:,} bytes are not UTF-8; they are replaced by U+FFFD"
+
+    def has(self, role: str) -> bool:
+        """Whether a row has the column of an optional role."""
+        reader = self.dataset.reader(self.data, self.corpus, labels=self.labels)
+        number = reader.roles.index(role) - len(reader.columns.names)
+        rows = (row for source in self.sources for row in rows_of(source, reader.columns))
+        return number < 0 or any(row.optional[number] is not None for row in rows)
+
+
+def refuse_absent(files: Sequence[Files]) -> None:
+    """DataFault if data.fields names the column of an optional role, and no row of any file has it."""
+    first = files[0]
+    for role, name in first.data.fields.items():
+        if role in first.dataset.OPTIONAL and not any(one.has(role) for one in files):
+            reader, file = first.dataset.reader(first.data, first.corpus, labels=first.labels), first.sources[0]
+            names = [*reader.names.values()]
+            raise missing_column(file.name, name, column_names(file, reader.columns), names, first.key)

@@ -18,7 +18,7 @@ from mini_tf.data.encoding import write_stores
 from mini_tf.data.examples import Labels
 from mini_tf.data.formats.hub_datasets import needs_network
 from mini_tf.data.raw import RawData
-from mini_tf.data.source_files import Files
+from mini_tf.data.source_files import Files, refuse_absent
 from mini_tf.data.split import DataSplit, as_split
 from mini_tf.data.store import Store, Tokenizers, open_store
 from mini_tf.data.streamed_text import HeldOut, StreamedText, StreamSample
@@ -58,6 +58,7 @@ def open_data(
     dataset: Dataset = objective.dataset()
     raw = RawData(dataset, data, Team.of(group, cache_folder()))
     with group.local_rank_0_first():  # a built-in corpus is written into the cache
+        refuse_absent([*raw.files.values()])
         trains = tokenizers is None and raw.trains_tokenizers(tokenizer)
         content = raw.hash
     refuse_different(group, {"data": content})
@@ -168,6 +169,7 @@ def encode_data(
     """All of data.train as one store. labels: those of the run. note: called with each note about the data."""
     dataset: Dataset = objective.dataset()
     files = Files(dataset, data, names_in(data.train), "--data", labels)
+    refuse_absent([files])
     content = hash_of({"all": files.hash, "labels": None if labels is None else labels.to_json()})
 
     def build(folder: Path) -> dict[str, Any]:

@@ -281,3 +281,29 @@ def test_what_cannot_be_contrasted_is_refused(
     )
     refused(done, message, exit_code=exit_code)
     assert not (tmp_path / "run").exists()
+
+
+def table(file: Path, *names: str) -> Path:
+    rows = [[f"{word} {n}" for _ in names] for n, word in enumerate(2 * WORDS)]
+    file.write_text("".join(",".join(cells) + "\n" for cells in [names, *rows]))
+    return file
+
+
+def test_a_column_that_is_not_read_is_not_lost_in_silence(tmp_path: Path) -> None:
+    """Without it, each text would be its own positive; either split may lack a column, and jsonl in its first row."""
+    few, run = (*QUIET, *SMALL, "objective.kind=contrastive", "train.steps=1"), tmp_path / "run"
+    pairs, texts = table(tmp_path / "pairs.csv", "text", "positive"), table(tmp_path / "texts.csv", "text")
+    misspelt = f"data.train={table(tmp_path / 'misspelt.csv', 'text', 'postive')}"
+    done = minitf("pretrain", *few, misspelt, "data.split=20%", "-d", run)
+    assert "misspelt.csv: the column 'postive' is not read; did you mean 'positive'?\n" in done.stderr
+    fields = "{text: text, positive: positve}"
+    wrong = ("data.split=20%", f"data.fields={fields}", "-d", tmp_path / "wrong")
+    words = "no column 'positve'; the columns are: text, positive; did you mean 'positive'?"
+    refused(minitf("pretrain", *few, f"data.train={pairs}", *wrong), f"{pairs}: {words}", exit_code=4)
+    assert not (tmp_path / "wrong").exists()
+    refused(minitf("evaluate", run, "--data", pairs, "--fields", fields), words, exit_code=4)
+    later = jsonl(tmp_path / "later.jsonl", [{"text": "a"}, {"text": "b", "positive": "c"}])
+    for n, val in enumerate((pairs, later)):
+        others = (f"data.val={val}", "data.fields={text: text, positive: positive}")
+        done = minitf("pretrain", *few, f"data.train={texts}", *others, "-d", tmp_path / str(n))
+        assert done.exit_code == 0, done.stderr
