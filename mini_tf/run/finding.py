@@ -28,6 +28,9 @@ def find(run: str | Path) -> Path:
         filter(os.path.isdir, (Path(run), OUTPUTS / run)), key=lambda folder: not (folder / manifest.NAME).exists()
     )
     if folders:
+        if not is_run(folders[0]) and (inner := list_runs(folders[0])):
+            what = f"{folders[0]} is not a run folder, but has {len(inner)} of them"
+            raise RunFault(what, hint=f"name one, such as {inner[0]}", where=[str(folders[0])])
         manifest.read(folders[0])
         return folders[0].absolute()
     hint = closest_run(run)

@@ -115,7 +115,10 @@ def _values(key: str, text: str) -> Values | None:
         items = parse(text, key, f"command line: {key}").value
         if not items:
             raise UsageFault(f"{key}=[]: no values to try", hint=f"write {key}=[A,B]; an empty list as value is [[]]")
-        return [*dict.fromkeys(_written(item) for item in items)]
+        written = dict[Any, str]()
+        for item in items:
+            written.setdefault(_content(item), _written(item))
+        return [*written.values()]
     low, dots, high = text.partition("..")
     ends = [(whole_number(end), real_number(end)) for end in (low, high)]
     if not dots or None in (real := [number for _, number in ends]):  # ../my.txt
@@ -141,6 +144,16 @@ def _written(node: Node) -> str:
     if isinstance(node.value, list):
         return "[" + ", ".join(map(_written, node.value)) + "]"
     return json.dumps(node.value, ensure_ascii=False) if node.value.quoted or not node.value else str(node.value)
+
+
+def _content(node: Node) -> Any:
+    """What equal values have in common, however they are written: 0.1 and 1e-1."""
+    if isinstance(node.value, dict):
+        return frozenset((key, _content(value)) for key, value in node.value.items())
+    if isinstance(node.value, list):
+        return tuple(map(_content, node.value))
+    number = None if node.value.quoted else real_number(node.value)
+    return str(node.value) if number is None else number
 
 
 def grid(space: Space) -> Search:

@@ -17,7 +17,8 @@ def test_arguments_are_divided_into_fixed_ones_lists_ranges_and_seeds() -> None:
             "../my.txt",
             "data.val=../other.txt",
             "model.attention=[{kind: window, window: 16}, [softmax, linear], 'a b']",
-            "optimizer.lr=[1e-3,1e-3,0.01]",
+            "optimizer.lr=[1e-3,0.0010,0.01,1e-3]",
+            "model.positions=[{kind: rope, base: 1e4}, {base: 10k, kind: rope}, {kind: rope, base: '1e4'}, [1], [1.0]]",
             "model.dropout_rate=0.0..0.5",
             "train.steps=10..12",
             "train.seed=3..5",
@@ -29,6 +30,7 @@ def test_arguments_are_divided_into_fixed_ones_lists_ranges_and_seeds() -> None:
     assert space.searched == {
         "model.attention": ["{kind: window, window: 16}", "[softmax, linear]", '"a b"'],
         "optimizer.lr": ["1e-3", "0.01"],
+        "model.positions": ["{kind: rope, base: 1e4}", '{kind: rope, base: "1e4"}', "[1]"],
         "model.dropout_rate": Range(0.0, 0.5, whole=False),
         "train.steps": Range(10, 12, whole=True),
     }

@@ -215,6 +215,12 @@ def test_a_budget_ends_a_sweep_and_the_same_command_continues(tmp_path: Path) ->
     assert (best["seed"], best["seeds"]) == (4, 2)
 
 
+def test_the_folder_of_a_sweep_names_its_runs(uninterrupted: Path) -> None:
+    runs = list_runs(uninterrupted)
+    words = f"is not a run folder, but has {len(runs)} of them; name one, such as {runs[0]}"
+    refused(minitf("evaluate", uninterrupted), words, exit_code=5)
+
+
 def test_wrong_sweeps_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def sweep(*arguments: str) -> Done:
         return minitf("sweep", TINY, *SHORT, *arguments, "-d", tmp_path / "sweep")
