@@ -37,6 +37,11 @@ TEMPERATURE, BIAS = "temperature", "bias"
 """What can be fitted, of `ObjectiveSettings.additions`."""
 
 
+def too_few(smallest: int) -> str:
+    """Why nothing is fitted. smallest: number of examples of the smaller half."""
+    return f"each half of the validation data needs {MIN_EXAMPLES} examples, and the smaller one has {smallest}"
+
+
 class DecisionFitter(ClassAccumulator):
     """A metric accumulator that fits. decision: what was fitted, once `scores` is called; lines: messages about it."""
 
@@ -51,8 +56,8 @@ class DecisionFitter(ClassAccumulator):
         self.decision, self.lines = Decision(), []
         smallest = int(np.bincount(self.halves, minlength=2).min())
         if smallest < MIN_EXAMPLES or not np.isfinite(log_p).all():
-            few = f"a half of the validation data has {smallest} examples, fewer than {MIN_EXAMPLES}"
-            self.lines.append(f"nothing is fitted: {few if smallest < MIN_EXAMPLES else 'some outputs are not finite'}")
+            why = too_few(smallest) if smallest < MIN_EXAMPLES else "some outputs are not finite"
+            self.lines.append(f"nothing is fitted: {why}")
             return super().scores()
         parts = _Halves(log_p, truth, lengths, self.halves)
         with show_progress(f"fitting {' and '.join(sorted(self.fits))} on {len(lengths):,} validation examples"):

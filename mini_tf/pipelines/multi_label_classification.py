@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mini_tf.data.batch import Batch
 from mini_tf.pipelines import ModelBundle, Prediction, PredictOptions
-from mini_tf.pipelines._class_pipeline import MAX_LISTED, MIN_EXAMPLES
+from mini_tf.pipelines._class_pipeline import MAX_LISTED, MIN_EXAMPLES, too_few
 from mini_tf.pipelines._decision_rule import row_halves
 from mini_tf.pipelines._prediction import PredictionPipeline, PredictionPipelineSettings
 from mini_tf.run.manifest import Decision
@@ -108,8 +108,8 @@ class ThresholdFitter(LabelSetAccumulator):
         truth, logits, halves = np.concatenate(self._truth), np.concatenate(self._logits), np.array(self._halves)
         smallest = int(np.bincount(halves, minlength=2).min())
         if smallest < MIN_EXAMPLES or not available("scikit-learn") or not np.isfinite(logits).all():
-            few = f"a half of the validation data has {smallest} examples, fewer than {MIN_EXAMPLES}"
-            why = few if smallest < MIN_EXAMPLES else "some outputs are not finite, or scikit-learn is not installed"
+            others = "some outputs are not finite, or scikit-learn is not installed"
+            why = too_few(smallest) if smallest < MIN_EXAMPLES else others
             self.lines = [f"no thresholds are fitted: {why}"]
             return plain
         crossed = label_set_scores(truth, logits >= crossed_cutoffs(logits, truth, halves), self.names)

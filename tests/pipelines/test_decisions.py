@@ -211,7 +211,10 @@ def test_what_is_of_no_use_on_the_other_half_is_not_applied() -> None:
 
 def test_few_examples_fit_nothing() -> None:
     given, truth = drawn(30)
-    for halves, told in ((np.arange(30) < 9, "has 9 examples, fewer than 10"), (np.arange(30) < 0, "has 0 examples")):
+    for halves, told in (
+        (np.arange(30) < 9, "needs 10 examples, and the smaller one has 9"),
+        (np.arange(30) < 0, "has 0"),
+    ):
         fitter, _ = fitter_of(given, truth, {"temperature", "bias"}, halves.astype(int))
         assert fitter.scores() == class_scores(truth, given.argmax(1), NAMES)
         assert fitter.decision == manifest.Decision()

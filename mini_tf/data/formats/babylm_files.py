@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from mini_tf.data.formats.columns import Columns, label_of, number_of, text_of
 from mini_tf.data.formats.data_files import DataFile, find_files
-from mini_tf.data.formats.tables import parse_object, read_pairs, rows_of
+from mini_tf.data.formats.tables import column_names, parse_object, read_pairs, rows_of
 from mini_tf.data.formats.text_lines import read_lines
 from mini_tf.system.errors import DataFault
 
@@ -148,6 +148,9 @@ def _nonce_words(task: str) -> Callable[[DataFile], Iterator[Item]]:
 
 def _reading(file: DataFile) -> Iterator[Item]:
     names = ("item", "word", "prev_item", "prev_word", *READING_TIMES, *WORD_FACTS)
+    available = column_names(file, Columns((), header=True))
+    if missing := [name for name in names if name not in available]:
+        raise DataFault.located(f"{file.name}:1", f"no column {missing[0]}", hint=f"the columns are {', '.join(names)}")
     for row in rows_of(file, Columns(names, header=True)):
         context, word, *previous = (str(cell) for cell in row.cells[:4])
         if not word.strip():
