@@ -186,7 +186,9 @@ class SourceEncoder(nn.Module):
         return {(layer, key): tensor for layer, state in named for key, tensor in state.items()}
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        return tuple(self.parts(*inputs).values())
+        parts = self.parts(*inputs).values()
+        # The ids that copy attention keeps: torch 2.10 would leave out an input that is an output.
+        return tuple(part.clone() if any(part is one for one in inputs) else part for part in parts)
 
 
 ROWS, TOKENS, PAST_TOKENS, SOURCE_TOKENS = 3, 5, 4, 6

@@ -28,6 +28,7 @@ class Settings(Format):
     def check_installed(self) -> None:
         with self.packages(), quiet():
             import onnx  # noqa: F401
+            import onnxruntime  # noqa: F401
             import onnxscript  # noqa: F401
 
     def export(self, request: ExportRequest) -> Exported:
