@@ -25,23 +25,26 @@ SHAPE = (
     "eval.baseline=false", "log.samples=0",
 )  # fmt: skip
 TRIES = (
-    ("train.steps=400", "optimizer.lr=0.02", "optimizer.embedding_lr=0.1", "optimizer.head_lr=0.01"),
     (
-        "train.steps=500",
-        "optimizer.lr=0.015",
+        "train.steps=600",
+        "optimizer.lr=0.02",
         "optimizer.embedding_lr=0.05",
         "optimizer.head_lr=0.005",
-        "optimizer.weight_decay=0.1",
+        "optimizer.weight_decay=0.3",
+        "model.dropout_rate=0.3",
     ),
     (
         "train.steps=700",
-        "optimizer.lr=0.01",
+        "optimizer.lr=0.02",
         "optimizer.embedding_lr=0.05",
         "optimizer.head_lr=0.005",
-        "model.dropout_rate=0.3",
+        "optimizer.weight_decay=0.3",
+        "model.dropout_rate=0.35",
     ),
 )
-"""Overrides of gpt-char, not tuned on a GPU yet."""
+"""Overrides of gpt-char. The first reached 1.4689 on an H200 (one run); of five others, of 400 to 700 steps with less
+decay or dropout, none came below 1.477.
+"""
 TINY = {
     "minitf": ("model.n_layers=1", "model.d_model=16", "model.n_heads=2", "train.context=16", "train.batch_size=4",
         "train.steps=4"),
