@@ -1,5 +1,6 @@
 """`minitf finetune`: train a model on a task."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -17,7 +18,7 @@ TASK_RECIPE = Annotated[
 def _check_arguments(recipe: str | None, overrides: list[str]) -> None:
     from mini_tf.run.task_arguments import check_task_arguments
 
-    check_task_arguments(recipe, overrides)
+    check_task_arguments(recipe, overrides, sys.argv[2:])
 
 
 finetune = training_command("finetune", TASK_RECIPE, _check_arguments)

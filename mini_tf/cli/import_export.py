@@ -1,5 +1,7 @@
 """`minitf import` and `minitf export`: models of Hugging Face as runs, and runs as folders that transformers loads."""
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +11,7 @@ from mini_tf.cli.pretrain import FRESH, NAME
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.loading import at_terminal, check_run, loading_torch
 from mini_tf.cli.terminal.options import INPUT_OUTPUT, RUN, STEP
-from mini_tf.system.errors import UsageFault, suggest
+from mini_tf.system.errors import RunFault, UsageFault, suggest
 from mini_tf.system.hub import local_folder
 
 if TYPE_CHECKING:
@@ -65,6 +67,13 @@ def import_(
     base: Annotated[str | None, BASE] = None,
 ) -> None:
     folder, base_folder = local_folder(source), local_folder(base) if base else None
+    if not os.path.isfile(folder / "config.json"):
+        from mini_tf.recipe.parsing.run_paths import run_around
+        from mini_tf.run.finding import find
+
+        around = run_around(folder)
+        with suppress(RunFault):
+            folder = around[0] if around else find(source)  # which is refused as the run that it is
     with loading_torch():
         from mini_tf.hf.importing import import_model
         from mini_tf.run.location import RunLocation

@@ -9,16 +9,22 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
+from mini_tf.recipe.corpora import built_in_corpora
 from mini_tf.recipe.data import FORMATS
 from mini_tf.recipe.kind_folders import own_folders
+from mini_tf.recipe.parsing.run_paths import run_around
 from mini_tf.recipe.parsing.yaml_tree import parse, without_secrets
 from mini_tf.recipe.values import show
-from mini_tf.system.errors import RecipeFault, UsageFault
-from mini_tf.system.safe_files import open_plain
+from mini_tf.system import hub
+from mini_tf.system.errors import RecipeFault, UsageFault, near
+from mini_tf.system.safe_files import names_beside, open_plain
 
 YAML_BEGINS = ("{", "[", '"', "'")
 """A command-line value that starts with one of these is parsed as YAML."""
 _OVERRIDE = re.compile(r"[A-Za-z0-9_.]+=")
+_OF_HUB = re.compile(r"(distil)?gpt2(-(medium|large|xl))?$|.*-(base|small|large|tiny|mini|medium|\d+[mb])\b", re.I)
+"""Names of well-known models of the hub that are asked for as if they were recipes."""
+_SHAKESPEARE = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 
 
 def is_override(argument: str) -> bool:
@@ -72,14 +78,15 @@ def data_overrides(overrides: Sequence[str]) -> list[str]:
 
 
 def is_data_file(argument: str) -> bool:
-    """Whether an argument is data: a folder that is no run and no model, or a file whose suffix is not a recipe's.
+    """Whether an argument is data: a folder that is no run, no part of one and no model, or a file of another suffix
+    than a recipe.
 
     A recipe has the suffix .yaml, .yml or none; .json is data if it holds a list.
     """
     suffix = Path(argument).suffix.lower()
     if os.path.isdir(argument):
         holds = (os.path.lexists(os.path.join(argument, name)) for name in ("resolved.yaml", "config.json"))
-        return suffix not in (".yaml", ".yml") and not any(holds)
+        return suffix not in (".yaml", ".yml") and not any(holds) and run_around(Path(argument)) is None
     if not os.path.isfile(argument):
         return False
     if suffix == ".json":
@@ -91,6 +98,33 @@ def is_data_file(argument: str) -> bool:
 def is_data_name(argument: str) -> bool:
     """Whether a file name has a data suffix."""
     return Path(argument).suffix.lower() in (".txt", *FORMATS)
+
+
+def no_recipe(name: str, shown: str) -> RecipeFault | UsageFault:
+    """The fault of a recipe that does not exist, with what is meant by its name. shown: the name in messages."""
+    path, shipped = Path(name), presets()
+    beside = names_beside(path)
+    similar = near(path.name if os.sep in name else name, [*shipped, *beside])
+    hint = "see `minitf recipe list`" if similar is None else f"did you mean {show(str(path.parent / similar))}?"
+    data = re.sub(r"[^a-z0-9]+", "_", path.stem.lower())
+    if run := run_around(path):
+        hint = f"the run is its folder: {run[0]}"
+    elif name.startswith(hub.PREFIX) or _OF_HUB.match(name):
+        hint = f"a model of Hugging Face's hub: model.init_from={hub.PREFIX}{shown.removeprefix(hub.PREFIX)}"
+    elif name in built_in_corpora():
+        hint = f"built-in data: data.train={name}"
+    elif similar is None and "shakespeare" in data:
+        hint = f"the text is a file: curl -LO {_SHAKESPEARE}; minitf pretrain input.txt"
+    elif similar is None and data in hub.DATASETS:
+        hint = f"a data set of Hugging Face's hub: data.train={hub.PREFIX}{hub.DATASETS[data]}"
+    if is_data_name(name):
+        return UsageFault(f"no such file {shown}", hint=None if hint.startswith("see") else hint)
+    if path.suffix in (".yaml", ".yml") or os.sep in name:
+        return RecipeFault(f"cannot read recipe {shown}: no such file", hint=hint, where=[shown])
+    if similar in beside and similar not in shipped:
+        return UsageFault(f"no such file {shown}", hint=hint)
+    fault = f"no such recipe '{shown}': it is not a shipped recipe, a file, a run folder or KEY=VALUE"
+    return UsageFault(fault, hint=hint)
 
 
 @cache

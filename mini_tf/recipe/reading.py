@@ -1,7 +1,5 @@
 """Resolve a recipe name, file or run folder and overrides to a complete Recipe with the origin of each value."""
 
-import contextlib
-import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from mini_tf.recipe.arguments import YAML_BEGINS, is_data_name, is_override, is_shipped, presets
+from mini_tf.recipe.arguments import YAML_BEGINS, is_override, is_shipped, no_recipe, presets
 from mini_tf.recipe.corpora import built_in_corpora
 from mini_tf.recipe.data import Data, FilePair
 from mini_tf.recipe.dataset_rules import reading_rules
@@ -19,6 +17,7 @@ from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.kinds import Rule, Section
 from mini_tf.recipe.parsing import init_from
 from mini_tf.recipe.parsing.merging import merge
+from mini_tf.recipe.parsing.run_paths import run_around
 from mini_tf.recipe.parsing.validation import COMMAND_LINE, check, value_node
 from mini_tf.recipe.parsing.yaml_tree import (
     CODE_KEYS,
@@ -51,8 +50,6 @@ _PATHS = (
 )
 """Keys whose values are files or runs."""
 _RUN_SUFFIX = re.compile(r"-[0-9a-f]{6}(\.[0-9]+)?$")
-_OF_HUB = re.compile(r"(distil)?gpt2(-(medium|large|xl))?$|.*-(base|small|large|tiny|mini|medium|\d+[mb])\b", re.I)
-"""Names of well-known models of the hub that are asked for as if they were recipes."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +146,8 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
         resolved = path / "resolved.yaml"
         if not os.path.lexists(resolved):
             hint = f"model.init_from={shown} starts from a model" if os.path.lexists(path / "config.json") else None
+            if run := run_around(path):
+                hint = f"the run is its folder: {run[0]}"
             if os.path.lexists(path / "run.json"):
                 hint = "this run has lost it; the command that started the run (in run.json) writes it again"
             fault = f"cannot read recipe {shown or 'of no name'}: it is a folder without a resolved.yaml"
@@ -157,20 +156,10 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
     elif re.match(r"https?://", name_or_path):
         hint = f"download it first: curl -LO {shown}"
         raise RecipeFault(f"cannot read recipe {shown}: minitf does not download files", hint=hint, where=[shown])
-    elif not os.path.lexists(path) and is_data_name(name_or_path):
-        with contextlib.suppress(OSError):
-            names = [entry.name for entry in itertools.islice(path.parent.iterdir(), 1000)]
-            hint = suggest(path.name, names, shown=lambda name: show(str(path.parent / name)))
-            raise UsageFault(f"no such file {shown}", hint=hint or None)
-        raise UsageFault(f"no such file {shown}")
     elif not os.path.lexists(path):
-        hint = suggest(name_or_path.removesuffix(".yaml"), shipped, "see `minitf recipe list`", repr)
-        if name_or_path.startswith(hub.PREFIX) or _OF_HUB.match(name_or_path):
-            hint = f"a model of Hugging Face's hub: model.init_from={hub.PREFIX}{shown.removeprefix(hub.PREFIX)}"
-        if path.suffix in (".yaml", ".yml") or os.sep in name_or_path:
-            raise RecipeFault(f"cannot read recipe {shown}: no such file", hint=hint, where=[shown])
-        fault = f"no such recipe '{shown}': it is not a shipped recipe, a file, a run folder or KEY=VALUE"
-        raise UsageFault(fault, hint=hint)
+        raise no_recipe(name_or_path, shown)
+    elif path.suffix == ".json" and (run := run_around(path)):
+        raise RecipeFault(f"{shown} is no recipe", hint=f"the run is its folder: {run[0]}", where=[shown])
     name = path.stem
     if path.name == "resolved.yaml":
         name = _RUN_SUFFIX.sub("", path.absolute().parent.name)

@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from mini_tf.system.errors import DataFault, UsageFault
+from mini_tf.system.errors import DataFault, UsageFault, suggest
 from mini_tf.system.limits import format_bytes, limits
+from mini_tf.system.safe_files import names_beside
 
 _BYTE_ORDER_MARK = "\ufeff"
 
@@ -31,7 +32,9 @@ def read_lines(file: Path | None, option: str = "--input ") -> Iterator[str]:
         with file.open("rb") as lines:
             yield from _decoded(lines, str(file))
     except (OSError, ValueError) as error:
-        raise DataFault(f"{option}{file}: {getattr(error, 'strerror', None) or error}", where=[str(file)]) from error
+        hint = suggest(file.name, names_beside(file), shown=lambda name: shlex.quote(str(file.parent / name)))
+        fault = f"{option}{file}: {getattr(error, 'strerror', None) or error}"
+        raise DataFault(fault, hint=hint or None, where=[str(file)]) from error
 
 
 def _decoded(lines: BinaryIO, name: str) -> Iterator[str]:

@@ -5,6 +5,7 @@ import fcntl
 import os
 from pathlib import Path
 
+from mini_tf.recipe.parsing.run_paths import run_around
 from mini_tf.run import manifest
 from mini_tf.run.disk import TEMPORARY
 from mini_tf.run.manifest import Manifest
@@ -16,8 +17,12 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.
 """The errors of file systems that do not support locks, such as some network file systems."""
 
 
+class NoSuchRun(RunFault):
+    """There is no run of this name."""
+
+
 def find(run: str | Path) -> Path:
-    """The absolute path of a run folder; RunFault, which suggests the closest name, if there is none."""
+    """The absolute path of a run folder; NoSuchRun, which suggests the closest name, if there is none."""
     if str(run) == "last":
         folders = list_runs(OUTPUTS)
         if not folders:
@@ -27,16 +32,20 @@ def find(run: str | Path) -> Path:
     folders = sorted(
         filter(os.path.isdir, (Path(run), OUTPUTS / run)), key=lambda folder: not (folder / manifest.NAME).exists()
     )
-    if folders:
+    around = run_around(Path(run)) or run_around(OUTPUTS / run)
+    if folders and (is_run(folders[0]) or around is None):
         if not is_run(folders[0]) and (inner := list_runs(folders[0])):
             what = f"{folders[0]} is not a run folder, but has {len(inner)} of them"
             raise RunFault(what, hint=f"name one, such as {inner[0]}", where=[str(folders[0])])
         manifest.read(folders[0])
         return folders[0].absolute()
     hint = closest_run(run)
-    if any(map(str.isspace, str(run))) or os.path.isfile(run):
+    if around is not None:
+        folder, step = around
+        hint = f"the run is its folder: {folder}" + ("" if step is None else f"; its checkpoint: --step {step}")
+    elif any(map(str.isspace, str(run))) or os.path.isfile(run):
         hint = "the run comes first: `last` is the newest, `minitf runs list` lists all"
-    raise RunFault(f"no such run: {str(run)[:200]}", hint=hint, where=[str(run)[:200]])
+    raise NoSuchRun(f"no such run: {str(run)[:200]}", hint=hint, where=[str(run)[:200]])
 
 
 def closest_run(run: str | Path) -> str:

@@ -1,6 +1,9 @@
 """What `finetune` needs to be given, checked before anything is read."""
 
+import re
 import shlex
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -11,22 +14,35 @@ from mini_tf.recipe.values import one_line
 from mini_tf.run.finding import is_run
 from mini_tf.run.identity import run_of
 from mini_tf.system.errors import UsageFault
+from mini_tf.system.safe_files import open_plain
+
+_COLUMNS = {
+    "instruct-nano": "instruction messages conversations prompt completion response",
+    "summarize-nano": "summary abstract highlights",
+    "wnut17-nano": "tags ner_tags",
+}
+"""Columns that data for a task have; other tables are classified."""
 
 
-def check_task_arguments(recipe: str | None, overrides: list[str]) -> None:
-    """UsageFault with the command to give instead, where there is no recipe, or a run whose weights are not used."""
+def check_task_arguments(recipe: str | None, overrides: list[str], words: Sequence[str] | None = None) -> None:
+    """UsageFault with the command to give instead, where there is no recipe, or a run whose weights are not used.
+
+    words: all words of the command line, which the command to give repeats; None: the recipe and the overrides.
+    """
     data, given = data_overrides(overrides), {override.partition("=")[0] for override in overrides}
+    words = [*([] if recipe is None else [recipe]), *overrides] if words is None else words
     if recipe is None:
-        _refuse_without_recipe(overrides, data)
+        _refuse_without_recipe(words, data)
     if data and "model.init_from" not in given and is_run(Path(run_of(recipe) or "")):
-        other = shlex.join([_task_of(data) or recipe, *overrides, f"model.init_from={recipe}"])
+        task = _task_of(data) or recipe
+        other = shlex.join([*(task if word == recipe else word for word in words), f"model.init_from={recipe}"])
         raise UsageFault(
             f"{one_line(recipe)} is a run, whose recipe would train from scratch on these data",
             hint=f"`minitf finetune {other}` starts from its weights",
         )
 
 
-def _refuse_without_recipe(overrides: list[str], data: list[str]) -> NoReturn:
+def _refuse_without_recipe(words: Sequence[str], data: list[str]) -> NoReturn:
     if not data:
         raise UsageFault(
             "no recipe given", hint=f"use a recipe file, or a shipped recipe for a task: {', '.join(task_recipes())}"
@@ -36,13 +52,27 @@ def _refuse_without_recipe(overrides: list[str], data: list[str]) -> NoReturn:
             "no recipe given; a task needs labeled data",
             hint="use a table with a text and a label in each row (csv, tsv, jsonl)",
         )
-    ways = f"use `minitf finetune {shlex.join([recipe, *overrides])}`; for other tasks: {', '.join(task_recipes())}"
-    raise UsageFault("no recipe given", hint=ways)
+    lines = {name: f"{name}l" for name in data if name.lower().endswith(".json")}
+    words = [f"{word}l" if word.removeprefix("data.train=") in lines else word for word in words]
+    convert = "".join(f"jq -c '.[]' {shlex.quote(name)} > {shlex.quote(line)}; " for name, line in lines.items())
+    command = shlex.join(["minitf", "finetune", recipe, *words])
+    raise UsageFault("no recipe given", hint=f"use `{convert}{command}`; for other tasks: {', '.join(task_recipes())}")
 
 
 def _task_of(data: list[str]) -> str | None:
-    """The shipped recipe that such tables are probably for; None if one is a text."""
-    formats = {FORMATS.get(Path(name).suffix.lower(), "txt") for name in data}
+    """The shipped recipe that such tables are probably for; None if one is a text. A .json holds a list of rows."""
+    formats = {(FORMATS | {".json": "jsonl"}).get(Path(name).suffix.lower(), "txt") for name in data}
     if "txt" in formats:
         return None
-    return "wnut17-nano" if formats <= {"conll", "conllu"} else "sst2-nano"
+    if formats <= {"conll", "conllu"}:
+        return "wnut17-nano"
+    columns = _columns(data[0])
+    return next((recipe for recipe, names in _COLUMNS.items() if columns & {*names.split()}), "sst2-nano")
+
+
+def _columns(name: str) -> set[str]:
+    """Names of columns at the beginning of a file: those of a header, or keys of JSON."""
+    with suppress(OSError), open_plain(name) as file:
+        head = file.read(4096).decode(errors="replace")
+        return {*re.findall(r'"(\w+)"\s*:', head), *re.split(r"[,;\t]", head.partition("\n")[0].strip())}
+    return set()

@@ -7,6 +7,23 @@ from mini_tf.system.errors import Unavailable, UsageFault
 
 PREFIX = "hf:"
 """What a name begins with: hf:org/name."""
+DATASETS = {
+    "ag_news": "fancyzhx/ag_news",
+    "alpaca": "tatsu-lab/alpaca",
+    "c4": "allenai/c4/en",
+    "cnn_dailymail": "abisee/cnn_dailymail/3.0.0",
+    "dolly": "databricks/databricks-dolly-15k",
+    "fineweb": "HuggingFaceFW/fineweb/sample-10BT",
+    "fineweb_edu": "HuggingFaceFW/fineweb-edu/sample-10BT",
+    "imdb": "stanfordnlp/imdb",
+    "openwebtext": "Skylion007/openwebtext",
+    "sst2": "nyu-mll/glue/sst2",
+    "tinystories": "roneneldan/TinyStories",
+    "wikitext": "Salesforce/wikitext/wikitext-103-raw-v1",
+    "wikitext_103": "Salesforce/wikitext/wikitext-103-raw-v1",
+    "wikitext_2": "Salesforce/wikitext/wikitext-2-raw-v1",
+}
+"""Data sets of the hub that people call by another name, for suggestions only."""
 FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model", "*.spm")
 """The files that are downloaded: neither pickle files nor code."""
 

@@ -6,6 +6,7 @@ dead processes can be removed; a reader never sees a partial file.
 
 import contextlib
 import errno
+import itertools
 import os
 import re
 import shutil
@@ -28,6 +29,9 @@ _TYPES = {
     stat.S_IFSOCK: "a socket",
 }
 
+_MAX_NAMES = 1000
+"""Names of a folder that are searched for a similar one."""
+
 
 def file_type(mode: int) -> str | None:
     """The type of a file by its mode, such as "a pipe"; None for a plain file."""
@@ -37,6 +41,13 @@ def file_type(mode: int) -> str | None:
 def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a plain file, or a link to one, for reading. OSError, with a readable strerror, for anything else."""
     return os.fdopen(check_plain(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path), "rb")
+
+
+def names_beside(path: Path) -> list[str]:
+    """Names in the folder of a path, for suggestions; none if it cannot be listed."""
+    with contextlib.suppress(OSError):
+        return [entry.name for entry in itertools.islice(path.parent.iterdir(), _MAX_NAMES)]
+    return []
 
 
 def check_plain(descriptor: int, path: str | os.PathLike[str]) -> int:

@@ -83,7 +83,12 @@ def test_a_file_or_a_setting_in_place_of_a_text_is_refused(arguments: tuple[str,
 
 
 def test_a_text_in_place_of_a_run_is_refused_with_the_newest_run() -> None:
-    refused(minitf("generate", "The file is"), "no such run: The file is; the run comes first: `last`", exit_code=5)
+    done = minitf("generate", "The file is", "--top-k", "5")
+    refused(
+        done,
+        "no such run: The file is; the run comes first: `minitf generate last 'The file is' --top-k 5`\n",
+        exit_code=5,
+    )
 
 
 @pytest.mark.parametrize("name", ["gpt2", "hf:gpt2", "bert-base-uncased", "google/t5-v1_1-small", "pythia-70m"])
@@ -129,10 +134,10 @@ def test_data_without_a_task_are_answered_with_commands_that_name_one() -> None:
         exit_code=2,
     )
     done = minitf("finetune", "reviews.csv", "train.steps=1")
-    refused(done, "no recipe given", "`minitf finetune sst2-nano data.train=reviews.csv train.steps=1`", exit_code=2)
+    refused(done, "no recipe given", "`minitf finetune sst2-nano reviews.csv train.steps=1`", exit_code=2)
     Path("more.csv").write_text(Path("reviews.csv").read_text())
     several = minitf("finetune", "reviews.csv", "more.csv")
-    refused(several, """`minitf finetune sst2-nano 'data.train=["reviews.csv", "more.csv"]'`""", exit_code=2)
+    refused(several, "`minitf finetune sst2-nano reviews.csv more.csv`", exit_code=2)
     refused(minitf("finetune", "data.train=[reviews.csv, my.txt]"), "a task needs labeled data", exit_code=2)
     refused(
         minitf("finetune", "data.train=words.conll"),
@@ -167,6 +172,22 @@ def test_a_column_of_sentences_is_not_taken_for_labels() -> None:
         "their column does not seem to be the label",
         "data.fields={text: COLUMN, label: COLUMN}",
     )
+
+
+@pytest.mark.parametrize(
+    ("suffix", "separator", "answer"),
+    [
+        ("csv", ",", "data.header=false 'data.fields={text: 0, label: 1}'"),
+        ("tsv", "\t", "data.header=false 'data.fields={text: 0, label: 1}'"),
+        ("csv", ";", "tr ';' '\\t' < FILE > FILE.tsv; with data.header=false if the first row is no header"),
+    ],
+)
+def test_a_table_without_a_header_is_answered_with_the_setting(suffix: str, separator: str, answer: str) -> None:
+    words = [("lovely", "good"), ("awful", "bad")]
+    sentences = [(f"{text} {n}", label) for n in range(12) for text, label in OPINIONS]
+    for rows in (words, sentences):
+        Path(f"bare.{suffix}").write_text("".join(f"{text}{separator}{label}\n" for text, label in rows))
+        refused(minitf("finetune", "classify-nano", f"bare.{suffix}", "--dry-run"), answer)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,11 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("outputs/mine/resolved.yaml").write_text("data: {}\n")
     Path("my.txt").write_text("Once upon a time.\n")
     Path("reviews.csv").write_text("text,label\nnice,good\n")
+    Path("alpaca.json").write_text('[{"instruction": "Add.", "input": "1 2", "output": "3"}]')
+    Path("outputs/mine/checkpoints/step-00000060").mkdir(parents=True)
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        Path("outputs/mine", name).write_bytes(bytes(9))
+    Path("outputs/mine/config.json").write_text("{}")
 
 
 @pytest.mark.parametrize(
@@ -45,16 +50,23 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("encode mine x", "`minitf tokenizer encode`"),
         ("keys", "`minitf recipe keys`"),
         ("rm mine", "`minitf runs rm`"),
-        ("stats my.txt", "`minitf data stats`, `minitf tokenizer stats`"),
+        ("encode my.txt", "`minitf tokenizer encode`"),
+        ("my.txt -n a", "the command comes first: minitf pretrain my.txt -n a"),
         # other tools
-        ("head_view mine once", '`minitf inspect-attention RUN "a text" -o heads.png`'),
-        ("finetune_lora mine", "`minitf finetune sst2-nano reviews.csv model.init_from=RUN`, with adapter.kind=lora"),
-        ("resume mine", "the command that started the run continues it; so does `minitf pretrain RUN`"),
+        ("head_view mine 'once upon'", "`minitf inspect-attention mine 'once upon' -o heads.png`"),
+        ("finetune_lora mine", "`minitf finetune sst2-nano reviews.csv model.init_from=mine`, with adapter.kind=lora"),
+        ("resume mine", "the command that started the run continues it; so does `minitf pretrain mine`"),
+        ("run_clm.py my.txt", "`minitf pretrain my.txt` from scratch"),
+        ("run_ner", "`minitf finetune wnut17-nano my.conll`"),
+        ("merge_lora mine", "adapter.merge=true"),
+        ("summary mine", "`minitf inspect model mine` shows its parameters, `minitf runs show mine` its settings"),
+        ("stats mine", "`minitf data stats my.txt`, `minitf runs show mine`, `minitf tokenizer stats mine`"),
+        ("tokenize my.txt", '`minitf tokenizer encode RUN "a text"`; `minitf data show my.txt`'),
         ("quantize mine", "there is nothing of this kind here"),
         ("inspect parameters mine", "`minitf inspect model mine`"),
         ("inspect Head_View mine 'once upon'", "`minitf inspect attention mine 'once upon'`"),
         ("inspect neurons mine", "`minitf inspect memory mine`"),
-        ("inspect logits mine x", '`minitf generate RUN "a prompt" --logprobs 5`'),
+        ("inspect logits mine x", '`minitf generate mine "a prompt" --logprobs 5`'),
         # options
         ("--json runs list", "options stand behind the command: minitf runs list --json"),
         ("-V", "`minitf --version`"),
@@ -63,6 +75,14 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("generate mine x --gpu", "--device cuda"),
         ("pretrain my.txt --gpus 2", "--nproc P"),
         ("pretrain my.txt --bf16 True", "runtime.precision=bf16"),
+        (
+            "pretrain my.txt --max_iters=9 -q --batch_size 4",
+            "settings are written without dashes: train.steps=9 train.",
+        ),
+        ("finetune reviews.csv --text_column a", "'data.fields={text: COLUMN, label: COLUMN}'"),
+        ("pretrain my.txt --init_from=resume", "model.init_from=RUN or model.init_from=hf:NAME; the same command"),
+        ("evaluate mine --split test", "a test set is a file: --data FILE"),
+        ("evaluate mine --split=dev", "--split val"),
         ("pretrain my.txt --tokenizer char", "tokenizer.kind=KIND, or tokenizer.path=FILE"),
         ("pretrain my.txt --overwrite_output_dir", "--fresh starts a new run beside an existing one"),
         ("predict mine x --top_k 2", "--top N"),
@@ -93,15 +113,34 @@ def test_a_guess_is_answered_by_the_right_command(typed: str, answer: str) -> No
         (
             "finetune mine reviews.csv",
             "mine is a run, whose recipe would train from scratch on these data; `minitf finetune sst2-nano"
-            " data.train=reviews.csv model.init_from=mine` starts from its weights",
+            " reviews.csv model.init_from=mine` starts from its weights",
             2,
         ),
         (
             "finetune outputs/mine my.txt",
-            "`minitf finetune outputs/mine data.train=my.txt model.init_from=outputs/mine`",
+            "`minitf finetune outputs/mine my.txt model.init_from=outputs/mine`",
             2,
         ),
-        ("evaluate my.txt", "no such run: my.txt; the run comes first: `last` is the newest", 5),
+        ("finetune reviews.csv -n a", "no recipe given; use `minitf finetune sst2-nano reviews.csv -n a`", 2),
+        (
+            "finetune alpaca.json -n a",
+            "`jq -c '.[]' alpaca.json > alpaca.jsonl; minitf finetune instruct-nano alpaca.jsonl -n a`",
+            2,
+        ),
+        ("import mine", "outputs/mine: a run of minitf; all commands and model.init_from take it as it is", 5),
+        ("import outputs/mine/model.safetensors", "outputs/mine: a run of minitf; all commands", 5),
+        ("evaluate my.txt", "the run comes first: `minitf evaluate last --data my.txt`", 5),
+        ("predict my.txt --top 2", "the run comes first: `minitf predict last -i my.txt --top 2`", 5),
+        ("embed mine -i my.tx -o a.npy", "--input my.tx: No such file or directory; did you mean my.txt?", 4),
+        ("pretrain my.tx", "no such file my.tx; did you mean 'my.txt'?", 2),
+        ("pretrain review", "no such file review; did you mean 'reviews.csv'?", 2),
+        ("pretrain tinyshakespeare", "tinyshakespeare/input.txt; minitf pretrain input.txt", 2),
+        (
+            "pretrain WikiText-2",
+            "a data set of Hugging Face's hub: data.train=hf:Salesforce/wikitext/wikitext-2-raw",
+            2,
+        ),
+        ("pretrain python-docs", "built-in data: data.train=python-docs", 2),
         ("export mine -o model.onnx", "a folder is written, not a file; --to onnx -o model", 2),
         ("export mine -o model.pt", "a folder is written, not a file; -o model", 2),
         ("generate lats x", "no such run: lats; did you mean last?", 5),
@@ -118,6 +157,49 @@ def test_a_guess_is_answered_by_the_right_command(typed: str, answer: str) -> No
 )
 def test_a_guess_that_is_a_command_is_not_misunderstood(typed: str, answer: str, exit_code: int) -> None:
     refused(minitf(*typed.split()), answer, exit_code=exit_code)
+
+
+COMMANDS_OF_A_RUN = (
+    *("generate", "chat", "predict", "evaluate", "serve", "inspect model", "inspect attention", "tokenizer encode"),
+    *("runs show", "runs rm --yes", "runs compare mine", "export -o folder", "embed -o a.npy x"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS_OF_A_RUN)
+def test_a_file_of_a_run_in_place_of_the_run_is_answered_with_its_folder(command: str) -> None:
+    first, *more = command.partition(" -")[0].split()
+    options = command.removeprefix(" ".join([first, *more])).split()
+    for part, way in {
+        "outputs/mine/model.safetensors": "",
+        "mine/optimizer.safetensors": "",
+        "outputs/mine/checkpoints/step-00000060": "; its checkpoint: --step 60",
+    }.items():
+        done = minitf(first, *more, part, *options)
+        refused(done, f"no such run: {part}; the run is its folder: outputs/mine{way}\n", exit_code=5)
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("pretrain outputs/mine/run.json", "run.json is no recipe; the run is its folder: outputs/mine"),
+        ("pretrain outputs/mine/checkpoints/step-00000060", "the run is its folder: outputs/mine"),
+        ("pretrain outputs/mine/checkpoints/step-00000030", "the run is its folder: outputs/mine"),
+        ("pretrain model.init_from=outputs/mine/model.safetensors", "the run is its folder: model.init_from=/"),
+        ("pretrain outputs/mine/model.safetensors", "is a model's weights; model.init_from=FOLDER starts from the run"),
+    ],
+)
+def test_a_file_of_a_run_in_place_of_a_recipe_is_answered_with_its_folder(typed: str, answer: str) -> None:
+    done = minitf(*typed.split())
+    refused(done, answer, exit_code=done.exit_code)
+    assert done.exit_code in (2, 3, 4)
+
+
+@pytest.mark.parametrize("command", ["generate", "chat", "predict", "inspect attention", "tokenizer encode"])
+def test_a_text_in_place_of_a_run_is_answered_with_the_whole_command(command: str) -> None:
+    done = minitf(*command.split(), "The file is", "--json")
+    answer = f"no such run: The file is; the run comes first: `minitf {command} last 'The file is' --json`\n"
+    assert done.exit_code == 5
+    assert done.stderr == answer
 
 
 def test_a_key_is_listed_by_its_last_word() -> None:

@@ -3,6 +3,8 @@
 Waits of `at_terminal` are said at a terminal alone: a script needs no line that depends on the load of the machine.
 """
 
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -54,11 +56,34 @@ def open_models(run: str, step: str | None, device: str, average: str | None = N
         return open_ensemble(run, step, device, average)
 
 
+_FILE_OPTION = {"evaluate": "--data", "generate": "-i", "predict": "-i", "embed": "-i"}
+"""The option that reads a file, by command."""
+
+
+def find_run(run: str) -> Path:
+    """`find`; where a text or a file stands in place of a run, the hint is the command with the newest run."""
+    from mini_tf.recipe.parsing.run_paths import run_around
+    from mini_tf.run.finding import NoSuchRun, find
+
+    try:
+        return find(run)
+    except NoSuchRun as fault:
+        before, word, after = sys.argv[1:], [run], list[str]()
+        if run in before:
+            at = before.index(run)
+            before, after = before[:at], before[at + 1 :]
+            if os.path.isfile(run) and before and run_around(Path(run)) is None and before[0] in _FILE_OPTION:
+                word = [_FILE_OPTION[before[0]], run]
+            if word != [run] or (any(map(str.isspace, run)) and len(run) <= 200):
+                fault.hint = f"the run comes first: `{shlex.join(['minitf', *before, 'last', *word, *after])}`"
+        raise
+
+
 def runs_of(run: str) -> list[Path]:
     """The folders of a set's runs, or the one of a single run. RunFault if there is no such run."""
-    from mini_tf.run.finding import find, member_folders
+    from mini_tf.run.finding import member_folders
 
-    folder = find(run)
+    folder = find_run(run)
     return member_folders(folder) or [folder]
 
 
@@ -66,9 +91,8 @@ def check_run(run: str, step: str | None = None, device: str = "auto") -> None:
     """RunFault if there is no such run or checkpoint, UsageFault if no checkpoint or device can have such a name."""
     from mini_tf.recipe.sections import Runtime
     from mini_tf.run.checkpoint import Checkpoints
-    from mini_tf.run.finding import find
 
-    folder = find(run)
+    folder = find_run(run)
     Runtime.on(device)
     if step is not None:
         Checkpoints.of(folder).find(step)

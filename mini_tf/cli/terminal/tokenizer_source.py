@@ -8,6 +8,7 @@ import typer
 
 from mini_tf.cli.terminal.completion import run_names
 from mini_tf.cli.terminal.console import Console
+from mini_tf.cli.terminal.loading import find_run
 from mini_tf.recipe.text_input import refuse_non_utf8
 
 if TYPE_CHECKING:
@@ -50,13 +51,13 @@ def open_prompt_tokenizer(console: Console, source: str) -> "Tokenizer":
 
 def _location(source: str) -> Path:
     from mini_tf.data.tokenization import tokenizer_files
-    from mini_tf.run import finding
+    from mini_tf.recipe.parsing.run_paths import run_around
 
     refuse_non_utf8([source], "the name of the tokenizer")
     path = Path(source)
     by_path = (
-        os.path.isfile(path)
+        (os.path.isfile(path) and run_around(path) is None)
         or path.suffix in (".json", ".txt")
         or tokenizer_files.find_tokenizer_file(path) is not None
     )
-    return path if by_path and source != "last" else finding.find(source)
+    return path if by_path and source != "last" else find_run(source)

@@ -7,7 +7,7 @@ from typing import Any
 
 from mini_tf.cli.terminal.console import Console, refuse
 from mini_tf.cli.usage import commands
-from mini_tf.cli.usage.other_tools import COMMANDS, OPTIONS, WITHOUT_COMMAND
+from mini_tf.cli.usage.other_tools import COMMANDS, OPTIONS, VALUES, WITHOUT_COMMAND
 from mini_tf.system.errors import UsageFault
 
 _WORD = re.compile("[A-Z]+")
@@ -35,7 +35,8 @@ def explain(error: Exception, arguments: list[str]) -> int:
     elif kind == "MissingParameter":
         hint = _for_missing(error, path, arguments)
     elif context is not None and not hasattr(context.command, "commands"):
-        hint = _for_file(context, arguments)
+        message = message.replace("Value error, ", "")
+        hint = _for_value(error, arguments) or _for_file(context, arguments)
     else:
         hint = _for_command(path, context, arguments)
         message = message if hint is None else message.partition(". Did you mean")[0]
@@ -55,6 +56,16 @@ def _for_missing(error: Exception, path: str, arguments: list[str]) -> str | Non
     return None if command is None else f"for example: {command.examples[0]}"
 
 
+def _for_value(error: Exception, arguments: list[str]) -> str | None:
+    """A hint for a value that an option does not have."""
+    words = {
+        word: hint
+        for name in getattr(getattr(error, "param", None), "opts", ())
+        for word, hint in VALUES.get(name, {}).items()
+    }
+    return next((words[value] for value in (word.rpartition("=")[2] for word in arguments) if value in words), None)
+
+
 def _for_file(context: Any, arguments: list[str]) -> str | None:
     """A hint for a file beside a run, where a command takes it by an option."""
     takes = {name for parameter in context.command.params for name in parameter.opts}
@@ -66,12 +77,12 @@ def _for_command(path: str, context: Any, arguments: list[str]) -> str | None:
     """A hint for a command that a group does not have."""
     if context is None:
         return None
-    typed = [word for word in arguments if not word.startswith("-")][len(path.split()) - 1 :]
+    typed = arguments[len(path.split()) - 1 :]
     if not typed:
         return None
-    word, rest = typed[0].replace("_", "-").lower(), shlex.join(typed)
+    word, rest = typed[0].removesuffix(".py").replace("_", "-").lower(), shlex.join(typed)
     if hint := COMMANDS.get(path, {}).get(word):
-        return hint
+        return _with_words(hint, typed[1:])
     if path == "minitf inspect":
         from mini_tf.cli.inspect import view_called
 
@@ -85,13 +96,26 @@ def _for_command(path: str, context: Any, arguments: list[str]) -> str | None:
     return _for_argument(path, typed[0], rest)
 
 
+def _with_words(hint: str, words: list[str]) -> str:
+    """A hint with the run, the file and the text that were given in place of its RUN, my.txt and "a text"."""
+    if run := next(filter(_is_run, words), None):
+        hint = hint.replace("RUN", shlex.quote(run))
+    if file := next(filter(os.path.isfile, words), None):
+        hint = re.sub(r"my\.txt|texts\.txt|FILE", lambda example: shlex.quote(file), hint)
+    if text := next((word for word in words if " " in word and not word.startswith("-")), None):
+        hint = re.sub(r'"a (prompt|text|\[MASK\])"', lambda example: shlex.quote(text), hint)
+    return hint
+
+
+def _is_run(word: str) -> bool:
+    return word == "last" or any(os.path.isfile(os.path.join(*parts, word, "run.json")) for parts in ((), ("outputs",)))
+
+
 def _for_argument(path: str, word: str, rest: str) -> str | None:
     """A hint for a run, a recipe or a file in place of a command."""
     from mini_tf.recipe.arguments import is_override, presets
 
-    is_run = word == "last" or any(
-        os.path.isfile(os.path.join(*parts, word, "run.json")) for parts in ((), ("outputs",))
-    )
+    is_run = _is_run(word)
     is_recipe = word in presets() or is_override(word) or os.path.exists(word)
     if path == "minitf inspect" and is_run:
         return f"the view comes first: minitf inspect attention {rest}"
@@ -119,21 +143,25 @@ def _for_option(option: str, path: str, context: Any, arguments: list[str]) -> s
 
 
 def _as_key(error: Exception, arguments: list[str]) -> str | None:
-    """A hint with the recipe key for an unknown option; None if the command takes no KEY=VALUE or no key is similar."""
+    """A hint with the recipe keys for unknown options; None if the command takes no KEY=VALUE or no key is similar."""
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     takes_settings = context is not None and any(
         "KEY=VALUE" in str(getattr(parameter, "metavar", "")) for parameter in context.command.params
     )
-    if option is None or not takes_settings:
+    if option is None or context is None or not takes_settings:
         return None
     from mini_tf.recipe.keys import suggest_key
 
-    typed = _as_typed(option, arguments)
-    _, equals, value = typed.partition("=")
-    after = arguments[arguments.index(typed) + 1 :] if typed in arguments and not equals else []
-    value = value or next((argument for argument in after[:1] if not argument.startswith("-")), "VALUE")
-    key = suggest_key(option)
-    return key and f"settings are written without dashes: {key}={value}"
+    if suggest_key(option) is None:
+        return None
+    has = {name for parameter in context.command.params for name in parameter.opts}
+    settings = []
+    for word, after in zip(arguments, [*arguments[1:], "-"], strict=True):
+        name, _, value = word.partition("=")
+        is_option = name.startswith("--") and name.replace("_", "-") not in has
+        if is_option and not _for_option(name, context.command_path, context, arguments) and (key := suggest_key(name)):
+            settings.append(f"{key}={value or ('VALUE' if after.startswith('-') else after)}")
+    return f"settings are written without dashes: {' '.join(settings)}"
 
 
 def _as_text(error: Exception, arguments: list[str]) -> str | None:

@@ -12,34 +12,54 @@ _RUN_FOLDER = "a run is a folder: mv outputs/OLD outputs/NEW, cp -r outputs/OLD 
 COMMANDS: dict[str, dict[str, str]] = {
     "minitf": _by_word(
         {
-            "`minitf pretrain my.txt` from scratch, `minitf finetune RECIPE` on a task": "train fit learn new create",
+            "`minitf pretrain my.txt` from scratch, `minitf finetune RECIPE` on a task": (
+                "train fit learn new create trainer run-clm causal-lm language-modeling torchrun litgpt nanogpt"
+            ),
+            "`minitf pretrain bert-nano my.txt`": "run-mlm mlm masked-lm",
+            "`minitf finetune sst2-nano reviews.csv`": (
+                "run-glue run-classification run-text-classification text-classification sequence-classification"
+            ),
+            "`minitf finetune wnut17-nano my.conll`": "run-ner token-classification",
+            "`minitf finetune summarize-nano`": "run-summarization",
+            "`minitf pretrain transformer-nano`": "run-translation",
+            "adapter.merge=true adds the adapter to the run's model.safetensors": "merge-lora merge-adapter",
             '`minitf pretrain` trains, `minitf generate last "a prompt"` continues a text': "run start demo try",
             "`minitf finetune sst2-nano reviews.csv model.init_from=RUN`, with adapter.kind=lora if only an adapter is"
             " to be trained": "fine-tune tune sft lora qlora peft finetune-lora finetune-full finetune-adapter",
-            '`minitf generate RUN "a prompt"`': "sample complete completion infer inference gen prompt ask",
+            '`minitf generate RUN "a prompt"`': (
+                "sample complete completion infer inference gen prompt ask text-generation pipeline run-generation"
+            ),
             '`minitf generate RUN "a [MASK]"` of an encoder': "fill fill-mask mask unmask",
-            "`minitf generate RUN -i texts.txt`": "translate summarize batch",
+            "`minitf generate RUN -i texts.txt`": "translate summarize batch translation summarization",
             '`minitf predict RUN "a text"`': "classify label tag ner sentiment regress",
             "`minitf evaluate RUN --split val`, `minitf evaluate RUN --data FILE`": (
-                "eval test validate score perplexity ppl metrics bleu"
+                "eval test validate score perplexity ppl metrics bleu lm-eval run-eval"
             ),
             '`minitf inspect-attention RUN "a text" -o heads.png`': (
                 "attention visualize bertviz head-view model-view neuron-view heatmap view explain attn"
             ),
             "`minitf embed RUN -i texts.txt -o vectors.npy`": "embedding embeddings vectors retrieve search",
             "`minitf inspect word RUN WORD -i sentences.txt`": "similarity",
-            '`minitf tokenizer encode RUN "a text"`': "tokenize tokenise tokens",
+            '`minitf tokenizer encode RUN "a text"`': "tokens",
+            '`minitf tokenizer encode RUN "a text"`; `minitf data show my.txt`': "tokenize tokenise",
+            "`minitf inspect model RUN` shows its parameters, `minitf runs show RUN` its settings and metrics": (
+                "summary params parameters count weights architecture arch describe details print size"
+            ),
+            "`minitf data stats my.txt`, `minitf runs show RUN`, `minitf tokenizer stats RUN`": "stats statistics",
             "`minitf cost RECIPE` measures time, memory and FLOPs": "bench benchmark profile estimate flops speed",
             "`minitf cost RECIPE` measures; mini_tf/parallel/README.md has the arithmetic for many devices": "plan",
-            "`minitf import hf:NAME`": "download pull load fetch get from-pretrained hub",
+            "`minitf import hf:NAME`": (
+                "download pull load fetch get from-pretrained hub convert-hf-checkpoint convert-pretrained-checkpoint"
+            ),
             "`minitf export RUN -o DIR` writes a folder for Hugging Face": (
                 "save push push-to-hub upload publish convert-to-hf convert-hf convert-to-litgpt convert-from-litgpt"
+                " save-pretrained convert-lit-checkpoint"
             ),
             "`minitf runs list`": "ls status ps jobs history experiments",
             "`minitf runs list`, `minitf recipe list`": "list models",
             "`minitf runs show RUN`; the messages are in log.txt of its folder": "log logs tail watch",
             "`minitf doctor` for this machine, `minitf runs show RUN` for a run": "info env system devices gpu",
-            "loss.svg in the run's folder; `minitf runs compare RUN RUN -o losses.png`": "plot curves diff loss",
+            "loss.svg in the run's folder; `minitf runs compare RUN OTHER -o losses.png`": "plot curves diff loss",
             "`minitf pretrain RECIPE --tensorboard` writes event files": "tensorboard wandb mlflow track",
             "Ctrl-C (or kill PID) stops a run after saving; the same command continues it": "stop kill cancel pause",
             "the command that started the run continues it; so does `minitf pretrain RUN`": "resume continue restart",
@@ -157,7 +177,11 @@ OPTIONS: dict[str, dict[str, str]] = {
             _DATA + ", data.train=hf:NAME": "--dataset-name --dataset-config-name",
             "data.val=FILE": "--validation-file --val-file --val-data --eval-file",
             "`minitf evaluate RUN --data FILE` afterwards": "--test --test-file",
-            "model.init_from=RUN": "--init-from",
+            "model.init_from=RUN or model.init_from=hf:NAME; the same command continues a run": "--init-from",
+            "'data.fields={{text: COLUMN, label: COLUMN}}'": (
+                "--text-column --text-column-name --label-column --label-column-name --column --columns --fields"
+            ),
+            "data.header=false if the first row is no header": "--header --no-header",
             "model.d_model=256 is a setting; model.init_from=RUN starts from a run": "--model -m",
             "model.init_from=RUN, or model.init_from=hf:NAME": "--model-name-or-path --checkpoint-dir",
             "tokenizer.kind=KIND, or tokenizer.path=FILE": "--tokenizer --tokenizer-dir",
@@ -207,6 +231,11 @@ OPTIONS: dict[str, dict[str, str]] = {
 }
 """What to type in place of an option, by command (`training` is pretrain and finetune), or by what the command has: an
 argument or an option."""
+
+VALUES = {
+    "--split": _by_word({"a test set is a file: --data FILE": "test", "--split val": "validation valid dev eval"}),
+}
+"""What to type in place of a value, by option."""
 
 WITHOUT_COMMAND = _by_word(
     {"`minitf --version`": "-V", "`minitf recipe list`, `minitf runs list`": "--list -l", "`minitf --help`": "-?"}

@@ -266,10 +266,13 @@ def stored_labels(store: Store) -> np.ndarray:
 def class_labels(values: Iterable[Sequence[str]], names: Sequence[str] | None) -> Labels:
     """values: the labels of each training example. names: all classes in order, if the recipe lists them."""
     counts = Counter(name for labels_ in values for name in labels_)
-    if not names and len(counts) > max(MAX_CLASSES, counts.total() / 2):
+    are_sentences = len(counts) > 10 and all(" " in name for name in counts)
+    if not names and len(counts) > max(0 if are_sentences else MAX_CLASSES, counts.total() / 2):
         fault = f"{len(counts):,} different labels among {counts.total():,}: their column does not seem to be the label"
         raise DataFault(
-            fault, hint="set data.fields={text: COLUMN, label: COLUMN}, or list the classes in objective.labels"
+            fault,
+            hint="set 'data.fields={text: COLUMN, label: COLUMN}', of a file without a header data.header=false"
+            " 'data.fields={text: 0, label: 1}', or list the classes in objective.labels",
         )
     integers = all(name.removeprefix("-").isdecimal() and name.isascii() for name in counts)
     order = list(names) if names else sorted(counts, key=lambda name: (float(name), name) if integers else name)

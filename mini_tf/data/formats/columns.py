@@ -26,7 +26,10 @@ ROLES = ("system", "user", "assistant")
 """Valid roles of chat messages."""
 WHITESPACE = re.compile(r"[^\S\u00a0\u2007\u202f]")
 """What a word cannot contain: whitespace, except the spaces that do not separate words (`10 000` is one in French)."""
-SEPARATORS = "cells must be separated by commas (csv) or tabs (tsv), not semicolons"
+SEPARATORS = (
+    "cells must be separated by commas (csv) or tabs (tsv), not semicolons: tr ';' '\\t' < FILE > FILE.tsv; with"
+    " data.header=false if the first row is no header"
+)
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -205,11 +208,13 @@ def select_columns(first: Sequence[str], columns: Columns, where: str, key: str)
         return SelectedColumns([0], optional, has_header)
     for name in names:
         if name not in available:
-            raise (
-                missing_column(where, name, available, names, key)
-                if has_header
-                else _missing_number(where, name, first, names, key)
-            )
+            if not has_header:
+                raise _missing_number(where, name, first, names, key)
+            fault = missing_column(where, name, available, names, key)
+            if columns.header == "auto" and len(names) > 1 and set(names) <= _known_roles() and key[:1] != "-":
+                numbered = _fields(key, _by_length(first, names))
+                fault.hint = f"{fault.hint}; or, if the first row is no header, data.header=false {numbered}"
+            raise fault
     return SelectedColumns([index_of(name, available, where) for name in names], optional, has_header)
 
 
@@ -272,12 +277,10 @@ def missing_column(where: str, name: str, available: Sequence[str], names: Seque
 
 
 def _missing_number(where: str, name: str, first: Sequence[str], names: Sequence[str], key: str) -> DataFault:
-    """The error for a table without a header. The hint guesses columns by length: a text is longer than its label."""
-    by_length = sorted(range(len(first)), key=lambda n: len(first[n]), reverse=True)
-    order = [by_length[0], by_length[-1]] if "text" in names else range(len(first))
+    """The error for a table without a header."""
     hint = "in a file without a header, select columns by number from 0"
     if set(names) <= _known_roles() and len(names) <= len(first):
-        hint = _fields(key, {role: str(n) for role, n in zip(names, order, strict=False)})
+        hint = _fields(key, _by_length(first, names))
     available = _listed([str(n) for n in range(len(first))])
     if _are_titles(first) and set(names) <= _known_roles():
         near = {role: next((cell for cell in first if role in cell.lower()), "COLUMN") for role in names}
@@ -285,6 +288,13 @@ def _missing_number(where: str, name: str, first: Sequence[str], names: Sequence
     if len(first) == 1 and ";" in first[0]:
         hint = SEPARATORS
     return DataFault.located(where, f"no column {short(name)!r}; the columns are: {available} (no header)", hint=hint)
+
+
+def _by_length(first: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """The number of a column for each role, guessed by length: a text is longer than its label."""
+    by_length = sorted(range(len(first)), key=lambda n: len(first[n]), reverse=True)
+    order = [by_length[0], by_length[-1]] if "text" in names else range(len(first))
+    return {role: str(n) for role, n in zip(names, order, strict=False)}
 
 
 def _fields(key: str, columns: Mapping[str, str]) -> str:

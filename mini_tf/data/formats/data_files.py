@@ -6,7 +6,6 @@ order.
 """
 
 import codecs
-import contextlib
 import glob
 import hashlib
 import itertools
@@ -25,12 +24,10 @@ from mini_tf.system.cache import CHUNK, cache_folder, sha256_of
 from mini_tf.system.errors import DataFault, suggest
 from mini_tf.system.hub import PREFIX
 from mini_tf.system.limits import VARIABLE, format_bytes, limits
-from mini_tf.system.safe_files import open_plain, removed_at_end, temporary_path
+from mini_tf.system.safe_files import names_beside, open_plain, removed_at_end, temporary_path
 
 MAX_FILES = 100_000
 """Files of a folder or a glob."""
-MAX_SUGGESTIONS = 1000
-"""Files of a folder that are searched for a similar name."""
 
 MAGIC = {
     b"\x1f\x8b": "gzip-compressed",
@@ -65,6 +62,11 @@ DOCUMENTS = {
         (".html", ".htm"), ("HTML, whose tags would be read as text", "extract its text: pandoc {name} -t plain")
     ),
     ".epub": ("a book with markup", "extract its text first: pandoc {name} -t plain"),
+    ".bin": ("binary, such as token ids or weights of another tool", "name the text itself"),
+    **dict.fromkeys(
+        (".safetensors", ".pt", ".pth", ".ckpt", ".gguf", ".onnx"),
+        ("a model's weights", "model.init_from=FOLDER starts from the run or the Hugging Face folder that has them"),
+    ),
 }
 """Formats by suffix that hold text among other things, and how to get at the text."""
 
@@ -190,14 +192,13 @@ def _file(path: Path, key: str) -> DataFile:
 
 def _near(path: Path) -> str:
     """A suggestion from the built-in corpora and the files in the same folder."""
-    names: list[str] = []
     if os.path.islink(path):
         return f" (a broken link to {os.readlink(path)})"
-    with contextlib.suppress(OSError):
-        names = [f.name for f in itertools.islice(path.parent.iterdir(), MAX_SUGGESTIONS)]
     corpora = built_in_corpora()
     hint = suggest(
-        path.name, [*corpora, *names], shown=lambda name: name if name in corpora else str(path.parent / name)
+        path.name,
+        [*corpora, *names_beside(path)],
+        shown=lambda name: name if name in corpora else str(path.parent / name),
     )
     return f"; {hint}" if hint else ""
 

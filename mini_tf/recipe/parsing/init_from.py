@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mini_tf.recipe.kinds import usable_settings
+from mini_tf.recipe.parsing.run_paths import run_around
 from mini_tf.recipe.parsing.yaml_tree import Node, load, parse
 from mini_tf.recipe.sections import ROLES
 from mini_tf.recipe.values import Scalar, one_line
@@ -79,6 +80,8 @@ def _read(folder: Path, node: Node) -> Node:
                 f"{one_line(str(folder))} is"
                 f" {'not a run folder' if os.path.isdir(folder) else 'a file; give the folder of a run'}"
             )
+        if around := run_around(folder):
+            raise _refusal(node, message, f"the run is its folder: model.init_from={one_line(str(around[0]))}")
         way = "`minitf runs list` lists runs; to continue a run whose init_from is gone: `minitf pretrain RUN -d RUN`"
         raise _refusal(node, message, way)
     run = parse(load(path, str(path)), str(path))

@@ -1,0 +1,14 @@
+"""Paths of files and checkpoints in a run folder, which are given in place of the run. Imports nothing heavy."""
+
+import os
+import re
+from pathlib import Path
+
+
+def run_around(path: Path) -> tuple[Path, int | None] | None:
+    """The run folder above a file or a checkpoint that stands in place of a run, and the step of the checkpoint."""
+    step = next((int(part[5:]) for part in path.parts if re.fullmatch(r"step-\d{1,12}", part)), None)
+    if step is None and not os.path.isfile(path):
+        return None
+    folder = next((folder for folder in path.parents if os.path.isfile(folder / "run.json")), None)
+    return None if folder is None else (folder, step)
