@@ -620,7 +620,10 @@ def test_a_header_is_not_read_as_data_where_another_file_had_none(tmp_path: Path
     with pytest.raises(DataFault) as fault:
         next(rows_of(source, columns_of(("text", "label"), LIKE, numbers={"text": "1", "label": "0"})))
     assert fault.value.message.endswith(":1: no column 'text'; the columns are: a, b, c")
-    assert fault.value.hint == "name the columns with 'data.fields={text: COLUMN, label: COLUMN}'"
+    assert fault.value.hint == (
+        "name the columns with 'data.fields={text: COLUMN, label: COLUMN}'; or, if the first row is no header,"
+        " data.header=false 'data.fields={text: 0, label: 2}'"
+    )
 
 
 def test_a_header_with_blanks_is_answered_with_its_names(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from mini_tf.system.strict_json import short
 MAX_SUMMARY_LABELS = 12
 """Classes listed at the start of a run."""
 MAX_CLASSES = 20
-"""More distinct labels than this, and than half of all labels, are refused: they are not classes."""
+"""More distinct labels than this (than half of it if all have spaces), and than half of all labels, are refused."""
 MAX_TABLE_LABELS = 50
 """Classes listed by `data stats`."""
 
@@ -266,14 +266,11 @@ def stored_labels(store: Store) -> np.ndarray:
 def class_labels(values: Iterable[Sequence[str]], names: Sequence[str] | None) -> Labels:
     """values: the labels of each training example. names: all classes in order, if the recipe lists them."""
     counts = Counter(name for labels_ in values for name in labels_)
-    are_sentences = len(counts) > 10 and all(" " in name for name in counts)
-    if not names and len(counts) > max(0 if are_sentences else MAX_CLASSES, counts.total() / 2):
+    most = MAX_CLASSES if any(" " not in name for name in counts) else MAX_CLASSES // 2
+    if not names and len(counts) > max(most, counts.total() / 2):
         fault = f"{len(counts):,} different labels among {counts.total():,}: their column does not seem to be the label"
-        raise DataFault(
-            fault,
-            hint="set 'data.fields={text: COLUMN, label: COLUMN}', of a file without a header data.header=false"
-            " 'data.fields={text: 0, label: 1}', or list the classes in objective.labels",
-        )
+        hint = "set 'data.fields={text: COLUMN, label: COLUMN}', or list the classes in objective.labels; of a table"
+        raise DataFault(fault, hint=f"{hint} without a header, data.header=false 'data.fields={{text: 0, label: 1}}'")
     integers = all(name.removeprefix("-").isdecimal() and name.isascii() for name in counts)
     order = list(names) if names else sorted(counts, key=lambda name: (float(name), name) if integers else name)
     if len(order) < 2:
