@@ -40,7 +40,8 @@ def family_of(config: Config) -> Family:
     if found is None:
         words = listing("hf.families")
         what = f"{config.where}: model_type is {show(config.get('model_type'))}; minitf reads {', '.join(words)}"
-        raise RunFault(what, hint=suggest(word, words) or None, where=[config.where])
+        way = "code of a model is never run; of an export --to code take the run" if config.has("auto_map") else None
+        raise RunFault(what, hint=suggest(word, words) or way, where=[config.where])
     family = found()
     assert isinstance(family, Family)
     return family

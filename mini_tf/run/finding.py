@@ -37,6 +37,13 @@ def find(run: str | Path) -> Path:
         if not is_run(folders[0]) and (inner := list_runs(folders[0])):
             what = f"{folders[0]} is not a run folder, but has {len(inner)} of them"
             raise RunFault(what, hint=f"name one, such as {inner[0]}", where=[str(folders[0])])
+        if (
+            not is_run(folders[0])
+            and (folders[0] / "config.json").exists()
+            and not (folders[0] / "resolved.yaml").exists()
+        ):
+            hint = f"`minitf import {folders[0]}` makes a run of a Hugging Face model"
+            raise RunFault(f"{folders[0]} is not a run folder, but has a config.json", hint=hint, where=[str(run)])
         manifest.read(folders[0])
         return folders[0].absolute()
     hint = closest_run(run)

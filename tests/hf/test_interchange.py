@@ -258,6 +258,10 @@ def test_tensors_that_are_not_those_of_the_config_are_refused(case: str, tmp_pat
 
 BAD_CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "code": ({"auto_map": {"AutoModel": "evil.Model"}}, "auto_map"),
+    "exported code": (
+        {"model_type": "minitf", "auto_map": {"AutoModel": "modeling_minitf.A"}},
+        "code of a model is never run; of an export --to code take the run",
+    ),
     "another family": ({"model_type": "gpt3"}, "did you mean gpt2?"),
     "no family": ({"model_type": 7}, "minitf reads bart, bert"),
     "another architecture": ({"architectures": ["GPT2DoubleHeadsModel"]}, "of gpt2 minitf has GPT2LMHeadModel"),
@@ -277,6 +281,12 @@ def test_a_config_that_does_not_map_is_refused_with_the_reason(case: str, tmp_pa
     done = minitf("import", source, "-o", tmp_path / "run")
     refused(done, message, exit_code=4 if "tokenizer has" in message else 5)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_in_place_of_a_run_is_answered_by_import(tmp_path: Path) -> None:
+    source = folder_of("gpt2", tmp_path / "theirs")
+    for command in (("generate", source, "w9"), ("export", source, "-o", tmp_path / "out")):
+        refused(minitf(*command), "is not a run folder", f"`minitf import {source}` makes a run", exit_code=5)
 
 
 def test_rotations_that_older_files_scale_are_read_and_others_refused(tmp_path: Path) -> None:
