@@ -23,6 +23,8 @@ import shapes
 from own_cache import claim, fingerprint
 from shared import once
 
+gc.disable()  # until all tests are collected: what is imported stays
+
 # Before anything of mini_tf is imported: what a test reads or writes is its own, and nothing asks the network.
 cache, held = claim(Path(tempfile.gettempdir()), fingerprint())
 os.environ["MINITF_CACHE"] = str(cache)
@@ -75,6 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """No collection of garbage looks at all that was imported, here and in forks."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,6 +9,7 @@ reaches its test as an argument.
 """
 
 import ast
+import gc
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -59,7 +60,11 @@ class Kinds:
 
 @cache
 def parsed(file: Path) -> ast.Module:
-    return ast.parse(file.read_text())
+    gc.disable()  # a tree stays, and a collection would look at all of them
+    try:
+        return ast.parse(file.read_text())
+    finally:
+        gc.enable()
 
 
 @cache
@@ -91,9 +96,8 @@ def kinds_of(root: Path) -> Kinds:
     return found
 
 
-def questions(source: str, kinds: Kinds) -> list[Question]:
+def questions(tree: ast.Module, kinds: Kinds) -> list[Question]:
     """Every question of a file, in the order of its lines."""
-    tree = ast.parse(source)
     constants = {name: _literals(value, {}) for name, value in _bound(tree.body)}
     found = {
         Question(package, node.lineno, ast.unparse(node)[:100]) for package, node in _asked(tree, kinds, constants)
@@ -132,8 +136,9 @@ def _asked(
                     for package in _of_call(node, kinds, env):
                         yield package, node
                 case ast.Tuple() | ast.List() | ast.Set() | ast.Dict():
-                    for package, words in kinds.words.items():
-                        if any(len(group) > 1 and group <= words for group in _groups(node)):
+                    groups = [group for group in _groups(node) if len(group) > 1]
+                    for package, words in kinds.words.items() if groups else ():
+                        if any(group <= words for group in groups):
                             yield package, node
 
 
@@ -206,15 +211,20 @@ def _asks(node: ast.expr, env: Mapping[str, set[str]]) -> set[str]:
 
 def _scopes(tree: ast.Module) -> Iterator[tuple[list[ast.AST], dict[str, set[str]]]]:
     """The nodes of every function, and of what stands in none, with the names that hold declarations there."""
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    nested = {inner for one in functions for inner in ast.walk(one) if inner is not one}
-    outermost = [one for one in functions if one not in nested]
+    outside, outermost, todo = list[ast.AST](), list[ast.AST](), list[ast.AST]([tree])
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            outermost.append(node)
+        else:
+            outside.append(node)
+            todo += ast.iter_child_nodes(node)
     for scope in outermost:
         nodes, env = list(ast.walk(scope)), dict[str, set[str]]()
         for name, value in _bound(nodes):
             env[name] = env.get(name, set()) | _asks(value, env)
         yield nodes, env
-    yield [node for node in ast.walk(tree) if node not in nested and node not in outermost], {}
+    yield outside, {}
 
 
 def _bound(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:

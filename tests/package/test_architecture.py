@@ -163,7 +163,7 @@ def test_one_function_imports_by_a_word() -> None:
     by_word = {("recipe/kinds.py", "importlib"), ("cli/terminal/help.py", "importlib")}
     metadata = {(finding, f"importlib{name}") for name in ("", ".metadata", ".util", ".util.find_spec")}
     assert where == by_word | {(testing, "importlib"), (testing, "importlib.invalidate_caches")} | metadata
-    loads = [node for node in ast.walk(ast.parse((PACKAGE / finding).read_text())) if isinstance(node, ast.Attribute)]
+    loads = [node for node in ast.walk(parsed(PACKAGE / finding)) if isinstance(node, ast.Attribute)]
     assert not {node.attr for node in loads} & {"load", "import_module"}
     assert [call for file in FILES for call in calls_of(file, {"__import__"})] == []
 
@@ -185,13 +185,15 @@ def test_nothing_unpickles_or_runs_text_as_code() -> None:
 def calls_of(file: Path, names: set[str]) -> list[str]:
     """Where functions of these names are called or handed on; a method or a field of such a name is another thing."""
     last = {name.rpartition(".")[2] for name in names}
-    mentioned = [node for node in ast.walk(parsed(file)) if isinstance(node, ast.Name | ast.Attribute)]
-    read = [
-        node
-        for node in mentioned
-        if isinstance(node.ctx, ast.Load) and getattr(node, "id", getattr(node, "attr", "")) in last
-    ]
+    read = [node for node in read_in(file) if getattr(node, "id", getattr(node, "attr", "")) in last]
     return [f"{file.relative_to(ROOT)}:{node.lineno}" for node in read if ast.unparse(node) in names]
+
+
+@cache
+def read_in(file: Path) -> list[ast.Name | ast.Attribute]:
+    """The names and attributes that a file reads."""
+    mentioned = (node for node in ast.walk(parsed(file)) if isinstance(node, ast.Name | ast.Attribute))
+    return [node for node in mentioned if isinstance(node.ctx, ast.Load)]
 
 
 def test_the_bottom_and_the_commands_import_nothing_slow() -> None:

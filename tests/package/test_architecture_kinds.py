@@ -1,9 +1,10 @@
 """Nothing outside a package of kinds asks which kind it has."""
 
+import ast
 from pathlib import Path
 
 import pytest
-from kind_questions import Kinds, kinds_of, packages, questions
+from kind_questions import Kinds, kinds_of, packages, parsed, questions
 
 PACKAGE = Path(__file__).parents[2] / "mini_tf"
 
@@ -16,7 +17,7 @@ def asking() -> list[Path]:
 def test_nothing_asks_which_kind_it_has() -> None:
     """But a kind may know its neighbours, in its own package."""
     kinds = packages(PACKAGE)
-    found = [(file, one) for file in asking() for one in questions(file.read_text(), kinds_of(PACKAGE))]
+    found = [(file, one) for file in asking() for one in questions(parsed(file), kinds_of(PACKAGE))]
     others = [(file, one) for file, one in found if file.parent not in kinds or file.parent.name != one.package]
     asked = [f"{file.relative_to(PACKAGE).as_posix()}:{one.line}: {one.package}: {one.code}" for file, one in others]
     assert not asked, "a kind declares what others need, nobody asks which it is:\n" + "\n".join(asked)
@@ -80,7 +81,7 @@ ASKING = {
 @pytest.mark.parametrize("sort", ASKING)
 def test_a_question_of_every_sort_is_found(sort: str) -> None:
     source, asked = ASKING[sort]
-    assert [one.package for one in questions(source, MADE)] == asked
+    assert [one.package for one in questions(ast.parse(source), MADE)] == asked
 
 
 @pytest.mark.parametrize(
@@ -107,4 +108,4 @@ def test_a_question_of_every_sort_is_found(sort: str) -> None:
     ],
 )
 def test_ordinary_words_are_no_question(source: str) -> None:
-    assert questions(source, MADE) == []
+    assert questions(ast.parse(source), MADE) == []

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 from commands import DATA, EXACT, ROOT
 from hostile import HOSTILE
+from kind_questions import parsed
 from test_architecture import FILES, PACKAGE, all_imports, calls_of
 
 from mini_tf.system.cache import cache_folder, cache_path, redirect_library_caches
@@ -449,7 +450,7 @@ def test_some_modules_are_for_one_file_alone(module: str) -> None:
 
 
 def test_importlib_imports_only_kinds_that_were_found_in_a_listing() -> None:
-    tree = ast.parse((PACKAGE / "recipe" / "kinds.py").read_text())
+    tree = parsed(PACKAGE / "recipe" / "kinds.py")
     using = [
         node
         for node in ast.walk(tree)
@@ -481,7 +482,7 @@ def test_nothing_calls_what_runs_programs_or_loads_code() -> None:
     keywords = [
         f"{file.relative_to(ROOT)}:{node.value.lineno}: {node.arg}"
         for file in FILES
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in ast.walk(parsed(file))
         if isinstance(node, ast.keyword) and node.arg in {"shell", "allow_pickle", "trust_remote_code", "weights_only"}
     ]
     assert [word.rpartition(":")[2] for word in keywords if "_code/fresh_reader.py" in word] == [" trust_remote_code"]
@@ -489,7 +490,7 @@ def test_nothing_calls_what_runs_programs_or_loads_code() -> None:
     methods = [
         f"{file.relative_to(ROOT)}:{node.lineno}"
         for file in FILES
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in ast.walk(parsed(file))
         if isinstance(node, ast.Attribute)
         and node.attr in {"extractall", "extract", "apply_chat_template", "from_pretrained"}
         # Hugging Face's own model in the proof of an import or export: by a name of our tables, from safetensors alone.

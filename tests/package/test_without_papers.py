@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from commands import ROOT, TINY, tiny_model
+from kind_questions import parsed
 
 from mini_tf.recipe.kind_folders import PACKAGES, own_folders
 
@@ -93,7 +94,7 @@ else:
 
 
 def test_a_copy_without_papers_imports_trains_and_keeps_contracts(tmp_path: Path) -> None:
-    shutil.copytree(PACKAGE, tmp_path / "mini_tf", ignore=lambda folder, names: {"papers", "__pycache__"} & {*names})
+    shutil.copytree(PACKAGE, tmp_path / "mini_tf", ignore=shutil.ignore_patterns("papers"))
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
     arguments = [TINY, tiny_model("decoder"), "train.context=16", "eval.tokens=64", "log.samples=0"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "MINITF_CACHE": str(tmp_path / "cache")}
@@ -121,8 +122,8 @@ def words_of_papers() -> set[str]:
 
 def strings_and_names(file: Path) -> Iterator[tuple[int, str]]:
     """Those of the code, without docstrings and comments."""
-    tree = ast.parse(file.read_text())
-    statements = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    tree = parsed(file)
+    statements = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in statements:
             yield node.lineno, node.value

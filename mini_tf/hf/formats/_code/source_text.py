@@ -13,6 +13,8 @@ from mini_tf.hf.formats._code.known import Known
 
 LEFT_OUT = {"graph_operator"}
 """Decorators without effect there."""
+_LEAVES = ast.Name | ast.Constant | ast.alias | ast.expr_context | ast.operator | ast.unaryop | ast.cmpop
+"""Most nodes of a tree, with no condition within."""
 
 
 class Edit(NamedTuple):
@@ -105,7 +107,8 @@ def _folded(module: SourceText) -> Iterator[Edit]:
                     yield from _branch(module, statement, block, value)
                     done.update(block)
                     break
-        todo += [(part, cls) for part in ast.iter_child_nodes(node) if part not in done]
+        parts = (part for part in ast.iter_child_nodes(node) if not isinstance(part, _LEAVES))
+        todo += [(part, cls) for part in parts if part not in done]
 
 
 def _branch(module: SourceText, statement: ast.If, block: list[ast.stmt], value: bool) -> Iterator[Edit]:
