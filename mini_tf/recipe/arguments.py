@@ -92,7 +92,8 @@ def is_data_file(argument: str) -> bool:
     if suffix == ".json":
         with suppress(OSError), open_plain(argument) as file:
             return file.read(64).lstrip().startswith(b"[")
-    return suffix not in ("", ".yaml", ".yml", ".json")
+    weights_of_run = suffix == ".safetensors" and run_around(Path(argument)) is not None
+    return suffix not in ("", ".yaml", ".yml", ".json") and not weights_of_run
 
 
 def is_data_name(argument: str) -> bool:
@@ -107,8 +108,10 @@ def no_recipe(name: str, shown: str) -> RecipeFault | UsageFault:
     similar = near(path.name if os.sep in name else name, [*shipped, *beside])
     hint = "see `minitf recipe list`" if similar is None else f"did you mean {show(str(path.parent / similar))}?"
     data = re.sub(r"[^a-z0-9]+", "_", path.stem.lower())
-    if run := run_around(path):
+    if run := run_around(path) or run_around(Path("outputs", name)):
         hint = f"the run is its folder: {run[0]}"
+    elif name.removeprefix(hub.PREFIX) in hub.DATASETS.values():
+        hint = f"a data set of Hugging Face's hub: data.train={hub.PREFIX}{shown.removeprefix(hub.PREFIX)}"
     elif name.startswith(hub.PREFIX) or _OF_HUB.match(name):
         hint = f"a model of Hugging Face's hub: model.init_from={hub.PREFIX}{shown.removeprefix(hub.PREFIX)}"
     elif name in built_in_corpora():

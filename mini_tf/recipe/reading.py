@@ -158,7 +158,7 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
         raise RecipeFault(f"cannot read recipe {shown}: minitf does not download files", hint=hint, where=[shown])
     elif not os.path.lexists(path):
         raise no_recipe(name_or_path, shown)
-    elif path.suffix == ".json" and (run := run_around(path)):
+    elif path.suffix in (".json", ".safetensors") and (run := run_around(path)):
         raise RecipeFault(f"{shown} is no recipe", hint=f"the run is its folder: {run[0]}", where=[shown])
     name = path.stem
     if path.name == "resolved.yaml":

@@ -29,6 +29,7 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("outputs/mine/checkpoints/step-00000060").mkdir(parents=True)
     for name in ("model.safetensors", "optimizer.safetensors"):
         Path("outputs/mine", name).write_bytes(bytes(9))
+    Path("gpt.pt").write_bytes(bytes(9))
     Path("outputs/mine/config.json").write_text("{}")
 
 
@@ -46,11 +47,10 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("runs mine", "the command comes first: minitf runs show mine"),
         ("inspect mine once", "the view comes first: minitf inspect attention mine once"),
         # a command of a group
-        ("compare a b", "`minitf runs compare`"),
-        ("encode mine x", "`minitf tokenizer encode`"),
+        ("compare a b -o c.png", "`minitf runs compare a b -o c.png`"),
+        ("encode mine x", "`minitf tokenizer encode mine x`"),
         ("keys", "`minitf recipe keys`"),
-        ("rm mine", "`minitf runs rm`"),
-        ("encode my.txt", "`minitf tokenizer encode`"),
+        ("rm mine", "`minitf runs rm mine`"),
         ("my.txt -n a", "the command comes first: minitf pretrain my.txt -n a"),
         # other tools
         ("head_view mine 'once upon'", "`minitf inspect-attention mine 'once upon' -o heads.png`"),
@@ -72,6 +72,7 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("-V", "`minitf --version`"),
         ("generate mine x --temp 0.8", "--temperature T"),
         ("chat mine --temp=0.8", "--temperature T"),
+        ("generate -m mine", "the run is the first argument: minitf generate RUN"),
         ("generate mine x --gpu", "--device cuda"),
         ("pretrain my.txt --gpus 2", "--nproc P"),
         ("pretrain my.txt --bf16 True", "runtime.precision=bf16"),
@@ -140,6 +141,7 @@ def test_a_guess_is_answered_by_the_right_command(typed: str, answer: str) -> No
             "a data set of Hugging Face's hub: data.train=hf:Salesforce/wikitext/wikitext-2-raw",
             2,
         ),
+        ("pretrain hf:roneneldan/TinyStories", "hub: data.train=hf:roneneldan/TinyStories", 3),
         ("pretrain python-docs", "built-in data: data.train=python-docs", 2),
         ("export mine -o model.onnx", "a folder is written, not a file; --to onnx -o model", 2),
         ("export mine -o model.pt", "a folder is written, not a file; -o model", 2),
@@ -185,7 +187,10 @@ def test_a_file_of_a_run_in_place_of_the_run_is_answered_with_its_folder(command
         ("pretrain outputs/mine/checkpoints/step-00000060", "the run is its folder: outputs/mine"),
         ("pretrain outputs/mine/checkpoints/step-00000030", "the run is its folder: outputs/mine"),
         ("pretrain model.init_from=outputs/mine/model.safetensors", "the run is its folder: model.init_from=/"),
-        ("pretrain outputs/mine/model.safetensors", "is a model's weights; model.init_from=FOLDER starts from the run"),
+        ("pretrain outputs/mine/model.safetensors", "safetensors is no recipe; the run is its folder: outputs/mine"),
+        ("finetune mine/run.json reviews.csv", "no such file; the run is its folder: outputs/mine"),
+        ("finetune outputs/mine/model.safetensors reviews.csv", "no recipe; the run is its folder: outputs/mine"),
+        ("pretrain gpt.pt", "gpt.pt is a model's weights; model.init_from=FOLDER starts from the run or the"),
     ],
 )
 def test_a_file_of_a_run_in_place_of_a_recipe_is_answered_with_its_folder(typed: str, answer: str) -> None:

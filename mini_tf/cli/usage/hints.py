@@ -90,7 +90,11 @@ def _for_command(path: str, context: Any, arguments: list[str]) -> str | None:
             return f"`{shlex.join(['minitf', 'inspect', view, *typed[1:]])}`"
     if path == "minitf":
         groups = {name: getattr(one, "commands", {}) for name, one in context.command.commands.items()}
-        having = [f"`minitf {name} {word}`" for name, commands in groups.items() if word in commands]
+        having = [
+            f"`{shlex.join(['minitf', name, word, *typed[1:]])}`"
+            for name, commands in groups.items()
+            if word in commands
+        ]
         if having:
             return ", ".join(having)
     return _for_argument(path, typed[0], rest)

@@ -71,7 +71,7 @@ COMMANDS: dict[str, dict[str, str]] = {
             ),
             "`minitf recipe show RECIPE`": "config cfg settings",
             "`minitf recipe init my.yaml` writes a recipe; `minitf pretrain my.txt` needs none": "init",
-            _NO_PREPARATION: "prepare preprocess dataset prepare-data",
+            _NO_PREPARATION: "prep prepare preprocess dataset prepare-data",
             "`minitf sweep RECIPE 'optimizer.lr=[0.01,0.02]'` tries settings; `minitf pretrain RECIPE train.seeds=3`"
             " several seeds": "search grid optuna ablate hyperopt hpo",
             "`minitf serve RUN` answers over HTTP, with a page to try it; `minitf chat RUN` in the terminal": (
@@ -217,7 +217,13 @@ OPTIONS: dict[str, dict[str, str]] = {
     ),
     "convert": {"--to": "`minitf export RUN --to FORMAT -o DIR` writes formats of other tools"},
     "runs list": _by_word({"all runs are listed; --json prints them for programs": "--all -a --sort --filter --limit"}),
-    "RUN": {"--model": _RUN_FIRST, "--out-dir": _RUN_FIRST, "--run": _RUN_FIRST, "--ckpt": _RUN_FIRST},
+    "RUN": {
+        "-m": _RUN_FIRST,
+        "--model": _RUN_FIRST,
+        "--out-dir": _RUN_FIRST,
+        "--run": _RUN_FIRST,
+        "--ckpt": _RUN_FIRST,
+    },
     "RECIPE": {"--config": _RECIPE_FIRST, "--recipe": _RECIPE_FIRST},
     "TEXT": {"--text": "a text is an argument"},
     "-i": {"--file": "-i FILE"},

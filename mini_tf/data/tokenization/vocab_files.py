@@ -46,7 +46,7 @@ def word_piece(file: Path, text: str, read: Read, names: Sequence[str]) -> tuple
             problem = (
                 f"repeats the token {short(token)!r} of line {vocabulary[token] + 1}"
                 if token
-                else "is empty; a line must be a token"
+                else "is empty; a line must be a token (`minitf data stats` reads a text)"
             )
             raise DataFault.located(f"{file}:{number}", f"the line {problem}")
         vocabulary[token] = number - 1
