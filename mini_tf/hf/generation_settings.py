@@ -68,8 +68,9 @@ def read_generation(folder: Path, config: Config, recipe: Recipe) -> tuple[Gener
     given = {**config.values, **json_values(folder / GENERATION)}
     given = {key: value for key, value in given.items() if value is not None}
     names, samples = {theirs: ours for ours, theirs in _names(recipe).items()}, given.get("do_sample")
-    known = {FORCED_BOS} if recipe.model.SOURCE else {"do_sample"} if names else set()
+    known = {FORCED_BOS} if recipe.model.SOURCE else set()
     if names and not recipe.model.SOURCE and isinstance(samples, bool):
+        known |= {"do_sample"}
         given |= {"temperature": given.get("temperature", 1.0) if samples else 0.0}
     elif not recipe.model.SOURCE:  # without do_sample they have no effect there
         names = {theirs: ours for theirs, ours in names.items() if theirs not in SAMPLING}

@@ -24,6 +24,7 @@ from mini_tf.hf.families.t5 import WORDS as T5_WORDS
 from mini_tf.hf.model_folder import ForeignModel, open_foreign
 from mini_tf.hf.tokenizer_config import special_token
 from mini_tf.recipe.kinds import kinds_of
+from mini_tf.recipe.sections import Generate
 from mini_tf.system.errors import RunFault
 
 FIRST = {}
@@ -635,6 +636,37 @@ def test_settings_of_generation_are_not_dropped_without_a_word(tmp_path: Path) -
     (source / "generation_config.json").write_text(json.dumps(defaults))
     change_config(source, {"no_repeat_ngram_size": 0, "num_beams": None})
     assert len(open_foreign(source).notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "notes"),
+    [
+        ({}, {}, []),
+        ({"temperature": 0.6}, {}, ["left out: settings of generation, temperature 0.6"]),  # without do_sample: greedy
+        (
+            {"do_sample": False, "temperature": 0.6},
+            {"temperature": 0.0},
+            ["read: settings of generation, temperature 0.0"],
+        ),
+        (
+            {"do_sample": True, "top_k": 7, "top_p": "high", "min_p": 0.1, "num_beams": 3, "max_new_tokens": 9},
+            {"temperature": 1.0, "top_k": 7, "min_p": 0.1, "max_new_tokens": 9},
+            [
+                "read: settings of generation, max_new_tokens 9, temperature 1.0, top_k 7, min_p 0.1",
+                "left out: settings of generation, num_beams 3, top_p 'high'",
+            ],
+        ),
+        ({"do_sample": "yes"}, {}, ["left out: settings of generation, do_sample 'yes'"]),
+    ],
+)
+def test_a_decoder_samples_as_its_folder_says(
+    given: dict[str, Any], settings: dict[str, Any], notes: list[str], tmp_path: Path
+) -> None:
+    source = folder_of("gpt2", tmp_path)
+    (source / "generation_config.json").write_text(json.dumps(given))
+    found = open_foreign(source)
+    assert found.recipe.generate == Generate(**settings)
+    assert [note for note in found.notes if "generation" in note] == notes
 
 
 def test_a_special_token_is_found_by_its_name_by_its_id_or_by_its_usual_text(tmp_path: Path) -> None:
