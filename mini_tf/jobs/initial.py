@@ -70,11 +70,10 @@ class Initialization:
 
 
 def init_hash(recipe: Recipe, run_folder: Path | None = None) -> dict[str, str]:
-    """{"init": sha256 of the weights of model.init_from, "teacher": of objective.teacher}, a part of the run's
-    identity; without those that the recipe does not name.
+    """{"init": sha256 of the weights of model.init_from, "teacher": of objective.teacher}, as far as they are named.
 
     run_folder: the new run's own folder, if any; it supplies a hash if a named run no longer exists. RunFault if that
-    run has no model.
+    run has no model. The hashes are a part of the run's identity.
     """
     return {name: _weights_hash(key, path, name, run_folder) for name, (key, path) in _named(recipe).items()}
 
@@ -147,8 +146,9 @@ def load_teacher(recipe: Recipe, data: TokenizedData, device: torch.device) -> n
     name, context = trained.folder.name, trained.model.context
     if trained.model.needs_source:
         raise RecipeFault(f"objective.teacher: {name} is an encoder-decoder", hint="give a model of one stack")
-    if data.tokenizer.hash != trained.tokenizer.hash:
-        raise RecipeFault(f"objective.teacher: its tokenizer is not that of {name}", hint=f"tokenizer.path={path}")
+    if not data.tokenizer.vocabulary.has_tokens_of(trained.tokenizer.vocabulary):
+        hint = trained.recipe.tokenizer.argument(path)
+        raise RecipeFault(f"objective.teacher: {name} has another tokenizer", hint=hint)
     objective, model = trained.recipe.objective, trained.recipe.model
     direction = objective.direction(model), recipe.objective.direction(recipe.model)
     if not _same_head_outputs(recipe, trained, data) or ("tokens" in objective.PREDICTS and len({*direction}) > 1):

@@ -1,5 +1,6 @@
 """The recipe sections. Parsing, overrides, help, JSON Schema and resolved.yaml all come from these classes."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Set
 from typing import Annotated, Any, Literal
@@ -47,6 +48,12 @@ class SingleTokenizer(Section):
     """Ids of a loaded tokenizer that end a generated text, beside the separator; []: its usual end of text."""
     forced_bos: TokenId | None = None
     """Id of a loaded tokenizer that every target of a pair begins with (transformers: forced_bos_token_id)."""
+
+    def argument(self, path: str) -> str:
+        """The argument that loads the tokenizer in a folder with the special tokens of these settings."""
+        roles = {key: name for key in ("separator", "begin", "pad") if (name := getattr(self, key)) is not None}
+        listed = "".join(f", {key}: {json.dumps(name, ensure_ascii=False)}" for key, name in roles.items())
+        return f"'tokenizer={{path: {path}{listed}}}'" if roles else f"tokenizer.path={path}"
 
     @property
     def trainer(self) -> TokenizerSettings:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tiny_tasks
 import torch
-from commands import QUIET, TINY, minitf, refused, tiny_model, trained
+from commands import DATA, QUIET, TINY, minitf, refused, tiny_model, trained
 from safetensors import safe_open
 
 from mini_tf.data.batch import Batch
@@ -172,3 +172,17 @@ def test_a_teacher_that_predicts_something_else_is_refused(folder: Path, tmp_pat
     )
     said(f"objective.teacher={teacher}", "train.stream=true", words=("a teacher has no state of a stream",))
     said("objective.teacher=last", words=("last changes with every run",))
+
+
+def test_a_teacher_of_hugging_face_and_its_tokenizer_are_a_folder(tmp_path: Path) -> None:
+    """The folder names its special tokens, which a run leaves to their usual names."""
+    model = "model={kind: decoder, d_model: 16, n_layers: 1, n_heads: 2, d_ff: 32}"
+    few, text = (*QUIET, model, "train={steps: 2, batch_size: 2, context: 16}"), f"data.train={DATA / 'tiny.txt'}"
+    char, folder = "tokenizer={kind: char}", tmp_path / "hf"
+    teacher = trained(tmp_path / "teacher", *few[len(QUIET) :], text, char, recipe="gpt-nano")
+    assert minitf("export", teacher, "-o", folder).exit_code == 0
+    student = ("pretrain", "gpt-nano", *few, text, f"objective.teacher={folder}", "-d", tmp_path / "student")
+    other = minitf(*student, "tokenizer={kind: byte}")
+    refused(other, "hf has another tokenizer; 'tokenizer={path: ", 'separator: "</s>"', exit_code=3)
+    done = minitf(*student, f"tokenizer.path={folder}")
+    assert done.exit_code == 0, done.stderr

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -82,6 +82,11 @@ class Vocabulary:
         """The ids before the text of a target, which is not empty."""
         assert self.begin_id is not None
         return (self.begin_id,) if self.forced_bos is None else (self.begin_id, self.forced_bos)
+
+    def has_tokens_of(self, other: "Vocabulary") -> bool:
+        """Whether all ids have the same texts and roles, whatever stands around a text."""
+        around: Any = {"template": None, "ends": (), "forced_bos": None}
+        return replace(self, **around) == replace(other, **around)
 
     @property
     def special_ids(self) -> frozenset[int]:
