@@ -118,13 +118,14 @@ def train(
     """
     at: Progress = start or Progress()
     start_time = clock() - at.seconds
+    training.task.train()
     modules = [*training.task.modules()]
     states = _stream_states(training, at.step, at.state)
     group = training.reduction.group
     steps = (
         CapturedSteps(training, CUDAGraphs(training.setup.device)) if training.setup.graphs else EagerSteps(training)
     )
-    refreshed = _refreshed(modules)
+    refreshed = _refreshed(training.task)
     device = training.setup.device
     with prefetch(training.feed, at.step, device.type != "cpu", pinned=device.type == "cuda") as upcoming:
         for batches in upcoming:
@@ -133,7 +134,7 @@ def train(
             if training.schedule.finished(at.step, now := together[0][1]):
                 return
             lr = training.schedule.lr(at.step, now)
-            if not all(module.training for module in modules):  # setting it takes as long as a small step on a GPU
+            if not all(module.training for module in modules):  # which is faster than setting it
                 training.task.train()
             outdated = [part.refresh(seed_of(training.seed, "refresh", i), at.step) for i, part in refreshed.items()]
             if any(outdated):
@@ -155,10 +156,10 @@ def train(
             yield at
 
 
-def _refreshed(modules: Iterable[nn.Module]) -> dict[int | str, Task | Mixer]:
-    """The task and the mixers that change something before a step, by what their seeds are made of."""
-    parts: dict[int | str, Task | Mixer] = dict(enumerate(part for part in modules if isinstance(part, Mixer)))
-    parts |= {"task": part for part in modules if isinstance(part, Task)}  # noqa: B035  there is at most one
+def _refreshed(task: nn.Module) -> dict[int | str, Task | Mixer]:
+    """The task, then its mixers, as far as they change something before a step; by what their seeds are made of."""
+    parts: dict[int | str, Task | Mixer] = {"task": task} if isinstance(task, Task) else {}
+    parts |= enumerate(part for part in task.modules() if isinstance(part, Mixer))
     return {key: part for key, part in parts.items() if type(part).refresh not in (Task.refresh, Mixer.refresh)}
 
 

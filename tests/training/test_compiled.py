@@ -1,5 +1,6 @@
 """A compiled task: one graph without a break for every objective, model and mixer, and the results of the task."""
 
+import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -196,3 +197,5 @@ def test_a_setup_compiles_a_task_only_if_it_says_so_and_once() -> None:
     assert isinstance(setup.compiled(task), CompiledTask)
     assert setup.compiled(task) is replace(setup, micro_batch_size=2).compiled(task)
     assert setup.compiled(task) is not setup.compiled(nn.Identity())
+    copied = copy.deepcopy(task)
+    assert setup.compiled(copied).task is copied

@@ -19,6 +19,7 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.state import State, flatten, unflatten
 from mini_tf.nn.tokens import Tokens
+from mini_tf.objectives import Task
 from mini_tf.optimizers import Parameter, adamw
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.schedules import cosine, linear
@@ -724,3 +725,28 @@ def test_a_part_that_was_left_in_evaluation_mode_trains() -> None:
         dropout.eval()
     assert modes
     assert all(modes)
+
+
+def test_states_of_a_stream_begin_in_training_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is cached of a memory differs in evaluation, in which a text may have been sampled before."""
+    training, modes = training_of(Guess(), steps=1), []
+    monkeypatch.setattr(loop, "_stream_states", lambda training, *_: modes.append(training.task.training) or {})
+    training.task.eval()
+    next(train(training))
+    assert modes == [True]
+
+
+def test_a_task_is_refreshed_before_its_mixers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may copy buffers that they redraw."""
+    order = list[str]()
+
+    class Refreshed(Guess, Task):
+        def refresh(self, seed: int, step: int) -> None:
+            assert seed == seed_of(5, "refresh", "task")
+            order.append("task")
+
+    monkeypatch.setattr(Noted, "refresh", lambda *_: order.append("mixer"))
+    task = Refreshed()
+    task.mixer = Noted()
+    list(train(training_of(task, steps=2)))
+    assert order == ["task", "mixer"] * 2

@@ -26,6 +26,7 @@ Structure = Any
 Dims = dict[int, tuple[int, ...]]
 """Dimensions of some of the leaves, by the index of the leaf."""
 Varying = dict[Structure, Dims]
+"""Dimensions that are symbols, by the structure of a batch."""
 _LEAF = "leaf"
 _SAMPLED_STEPS = 8
 
@@ -37,8 +38,8 @@ class CompiledTask:
     own.
     """
 
-    def __init__(self, task: Callable[..., LossSums], varying: "Varying | None" = None, **options: Any) -> None:
-        self._task = task
+    def __init__(self, task: Callable[..., LossSums], varying: Varying | None = None, **options: Any) -> None:
+        self.task = task
         # torch counts what it compiled by code object, and beyond a limit runs the code as it is, without a word: each
         # task has a code object of its own, so that many runs in one process do not use up each other's limit.
         own = FunctionType(type(self)._flat.__code__.replace(), globals(), "_flat")
@@ -63,17 +64,17 @@ class CompiledTask:
         """numbers: indices of the leaves that are numbers, given as the size of an empty tensor."""
         leaves = tuple(leaf.shape[0] if n in numbers else leaf for n, leaf in enumerate(marked))  # type: ignore[union-attr]
         batch, state = unflatten(leaves, structure)
-        return flatten(tuple(self._task(batch, state)))
+        return flatten(tuple(self.task(batch, state)))
 
 
 def compiled_task(task: nn.Module, feed: Feed | None = None) -> CompiledTask:
     """The task, compiled for the rows of a run; the same one for the same sizes, so that tuning, trial and training
-    compile it once. What varies in the first steps of `feed` is a symbol.
+    compile a shape once. What varies in the first steps of `feed` is a symbol.
     """
     varying = {} if feed is None else varying_dims(_first_batches(feed))
-    key = frozenset((structure, frozenset(dims.items())) for structure, dims in varying.items())
+    key = frozenset((structure, frozenset(dims.items())) for structure, dims in varying.items() if dims)
     known: dict[Any, CompiledTask] = task.__dict__.setdefault("_compiled_tasks", {})
-    if key not in known:
+    if key not in known or known[key].task is not task:  # as after a deep copy of the task
         known[key] = CompiledTask(task, varying)
     return known[key]
 

@@ -113,7 +113,7 @@ class Setup:
 
     def seed(self, seed: int) -> None:
         """`torch.manual_seed` for the CPU and this device. torch seeds every kind of device, and formats the stack for
-        those that are not there: half a millisecond, more than a step of a small model takes on a GPU.
+        each that is not there, which takes a good part of a small model's step on a GPU.
         """
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":

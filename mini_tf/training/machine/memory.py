@@ -60,7 +60,7 @@ def saved_bytes(forward: Callable[[], Any], setup: Setup, task: nn.Module) -> in
     """Bytes of tensors that `forward` saves for the backward pass, without the parameters of `task`."""
     known = {p.untyped_storage()._cdata for p in task.parameters()}  # tensors without data have no address
     sizes: dict[int, int] = {}
-    alive: list[Any] = []  # storages, since a reused address would be counted once
+    alive: list[torch.UntypedStorage] = []  # since a reused address would be counted once
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()

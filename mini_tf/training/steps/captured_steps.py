@@ -48,38 +48,30 @@ class CapturedSteps(EagerSteps):
         self._occurrences: Counter[Hashable] = Counter()
         self._passes: dict[Hashable, _Pass] = {}
         self._norms: dict[Hashable, tuple[Tensor, Callable[[], None]]] = {}
-        self._updates: dict[Hashable, Callable[[], None]] = {}
+        self._updates: dict[Hashable, tuple[None, Callable[[], None]]] = {}
         self._replayed: Hashable = None  # shape of the latest micro-batch if it was captured
         self._updated = False  # once: the kernels of the update are prepared
 
     def update(self, lr: float, grad_factor: float) -> None:
         optimizer, numbers = self.training.optimizer, (self._number("lr", lr), self._number("grad_factor", grad_factor))
         optimizer.set_step(optimizer.step_count + 1)
-        memory = self._memory
-        if memory is not None and memory not in self._updates and self._updated:
-            recorded = self._record(lambda: optimizer.apply(*numbers))
-            if recorded is not None:
-                self._updates[memory] = recorded[1]
-        if memory in self._updates:
-            self._updates[memory]()
-        else:
-            optimizer.apply(*numbers)
+        self._repeat(self._updates, lambda: optimizer.apply(*numbers))
         self._updated = True
 
-    @property
-    def _memory(self) -> Hashable:
-        """What tells the memory of the gradients from others; None: it is not fixed."""
-        return self._sum.summed or self._replayed
-
     def _grad_norm(self) -> Tensor:
-        memory, norm = self._memory, super()._grad_norm
-        if memory is not None and memory not in self._norms and self._updated:
-            recorded = self._record(norm)
+        """In the graph's memory, until another graph is replayed."""
+        return self._repeat(self._norms, super()._grad_norm)
+
+    def _repeat(self, graphs: dict[Hashable, tuple[T, Callable[[], None]]], function: Callable[[], T]) -> T:
+        """`function` of the gradients, in the graph for their memory if it is fixed."""
+        memory = self._sum.summed or self._replayed  # of the gradients; None: it is not fixed
+        if memory is not None and memory not in graphs and self._updated:
+            recorded = self._record(function)
             if recorded is not None:
-                self._norms[memory] = recorded
-        if memory not in self._norms:
-            return norm()
-        result, replay = self._norms[memory]
+                graphs[memory] = recorded
+        if memory not in graphs:
+            return function()
+        result, replay = graphs[memory]
         replay()
         return result
 
