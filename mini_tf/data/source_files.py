@@ -1,6 +1,6 @@
 """The files of a recipe's data: their examples before tokenization, their hash, and notes on how they are read."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property, partial
@@ -148,11 +148,11 @@ class Files:
         return number < 0 or any(row.optional[number] is not None for row in rows)
 
 
-def refuse_absent(files: Sequence[Files]) -> None:
-    """DataFault if data.fields names the column of an optional role, and no row of any file has it."""
+def refuse_absent(files: Sequence[Files], roles: Collection[str]) -> None:
+    """DataFault if the column that data.fields names for one of the optional `roles` is in no row of any file."""
     first = files[0]
     for role, name in first.data.fields.items():
-        if role in first.dataset.OPTIONAL and not any(one.has(role) for one in files):
+        if role in roles and role in first.dataset.OPTIONAL and not any(one.has(role) for one in files):
             reader, file = first.dataset.reader(first.data, first.corpus, labels=first.labels), first.sources[0]
             names = [*reader.names.values()]
             raise missing_column(file.name, name, column_names(file, reader.columns), names, first.key)

@@ -5,7 +5,7 @@ a hash of the ids and the labels, so a change that leaves both as they are (a re
 does not change it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -58,7 +58,7 @@ def open_data(
     dataset: Dataset = objective.dataset()
     raw = RawData(dataset, data, Team.of(group, cache_folder()))
     with group.local_rank_0_first():  # a built-in corpus is written into the cache
-        refuse_absent([*raw.files.values()])
+        refuse_absent([*raw.files.values()], data.fields)
         trains = tokenizers is None and raw.trains_tokenizers(tokenizer)
         content = raw.hash
     refuse_different(group, {"data": content})
@@ -165,11 +165,14 @@ def encode_data(
     labels: Labels | None,
     report: Report = lambda line: None,
     note: Report = lambda line: None,
+    needed: Collection[str] = (),
 ) -> Store:
-    """All of data.train as one store. labels: those of the run. note: called with each note about the data."""
+    """All of data.train as one store. labels: those of the run. note: called with each note about the data. needed:
+    optional roles of data.fields whose columns must be there.
+    """
     dataset: Dataset = objective.dataset()
     files = Files(dataset, data, names_in(data.train), "--data", labels)
-    refuse_absent([files])
+    refuse_absent([files], needed)
     content = hash_of({"all": files.hash, "labels": None if labels is None else labels.to_json()})
 
     def build(folder: Path) -> dict[str, Any]:

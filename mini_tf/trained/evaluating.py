@@ -36,7 +36,9 @@ def evaluation_data(
     """
     if data is not None:
         used = Tokenizers(trained.source_tokenizer, trained.tokenizer)
-        return encode_data(other_data(trained, data, fields), used, trained.recipe.objective, trained.labels, say, note)
+        section = other_data(trained, data, fields)
+        new = [role for role, name in section.fields.items() if trained.recipe.data.fields.get(role) != name]
+        return encode_data(section, used, trained.recipe.objective, trained.labels, say, note, new)
     if trained.members and finding.model_folder(trained.folder) != trained.folder:
         fault = f"{trained.folder} is an ensemble of all folds, each of which was trained on most of data.train"
         one = finding.member_folders(trained.folder)[0]

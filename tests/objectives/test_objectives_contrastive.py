@@ -307,3 +307,5 @@ def test_a_column_that_is_not_read_is_not_lost_in_silence(tmp_path: Path) -> Non
         others = (f"data.val={val}", "data.fields={text: text, positive: positive}")
         done = minitf("pretrain", *few, f"data.train={texts}", *others, "-d", tmp_path / str(n))
         assert done.exit_code == 0, done.stderr
+        # What a run's own file may lack, the file of an evaluation may.
+        assert minitf("evaluate", tmp_path / str(n), "--data", texts).exit_code == 0

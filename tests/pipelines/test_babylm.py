@@ -220,7 +220,7 @@ def test_the_table_says_how_ties_count_and_a_gate_ends_with_8(runs: Path, data: 
         ("comps/a.jsonl", '{"prefix_acceptable": "a", "prefix_unacceptable": "b"}', "no property_phrase"),
         ("wug_past_tense/a.jsonl", '{"sentences": "a b", "ratio": 0.5}', "with a tab between them"),
         ("wug_past_tense/a.jsonl", '{"sentences": "a\\tb", "ratio": "x"}', "'ratio' must be a number"),
-        ("reading/a.csv", "item,word\na,b", "a.csv:1: no column prev_item; the columns are item, word, prev_item,"),
+        ("reading/a.csv", "item,word\na,b", "a.csv:1: no column prev_item; it needs item, word, prev_item,"),
         ("comps/notes.txt", "a", "has no lines of comps in .jsonl files"),
     ],
 )

@@ -150,7 +150,7 @@ def _reading(file: DataFile) -> Iterator[Item]:
     names = ("item", "word", "prev_item", "prev_word", *READING_TIMES, *WORD_FACTS)
     available = column_names(file, Columns((), header=True))
     if missing := [name for name in names if name not in available]:
-        raise DataFault.located(f"{file.name}:1", f"no column {missing[0]}", hint=f"the columns are {', '.join(names)}")
+        raise DataFault.located(f"{file.name}:1", f"no column {missing[0]}", hint=f"it needs {', '.join(names)}")
     for row in rows_of(file, Columns(names, header=True)):
         context, word, *previous = (str(cell) for cell in row.cells[:4])
         if not word.strip():
