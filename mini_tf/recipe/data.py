@@ -35,6 +35,11 @@ FORMATS = {
     ".conllu": "conllu",
 }
 """File format by suffix; all others are txt."""
+LABEL_COLUMNS = (
+    *("labels", "class", "category", "stars", "rating"),
+    *("sentiment", "target", "intent", "topic", "score"),
+)
+"""Common names of columns with labels, beside `label`."""
 MAX_FOLDS = 1000
 
 

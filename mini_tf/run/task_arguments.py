@@ -1,14 +1,17 @@
 """What `finetune` needs to be given, checked before anything is read."""
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
+from json import JSONDecoder
 from pathlib import Path
 from typing import NoReturn
 
 from mini_tf.recipe.arguments import data_overrides
-from mini_tf.recipe.data import FORMATS
+from mini_tf.recipe.data import FORMATS, LABEL_COLUMNS
 from mini_tf.recipe.task_recipes import task_recipes
 from mini_tf.recipe.values import one_line
 from mini_tf.run.finding import is_run
@@ -16,12 +19,14 @@ from mini_tf.run.identity import run_of
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.safe_files import open_plain
 
-_COLUMNS = {
-    "instruct-nano": "instruction messages conversations prompt completion response",
-    "summarize-nano": "summary abstract highlights",
-    "wnut17-nano": "tags ner_tags",
-}
-"""Columns that data for a task have; other tables are classified."""
+_COLUMNS = (
+    ("instruct-nano", {"instruction", "messages", "conversations"}),
+    ("sst2-nano", {"label", *LABEL_COLUMNS}),
+    ("instruct-nano", {"prompt", "completion", "response"}),
+    ("summarize-nano", {"summary", "abstract", "highlights"}),
+)
+"""Columns that data for a task have, the surest first; other tables are classified."""
+_HEAD_BYTES = 1 << 20
 
 
 def check_task_arguments(recipe: str | None, overrides: list[str], words: Sequence[str] | None = None) -> None:
@@ -35,7 +40,8 @@ def check_task_arguments(recipe: str | None, overrides: list[str], words: Sequen
         _refuse_without_recipe(words, data)
     if data and "model.init_from" not in given and is_run(Path(run_of(recipe) or "")):
         task = _task_of(data) or recipe
-        other = shlex.join([*(task if word == recipe else word for word in words), f"model.init_from={recipe}"])
+        at = [*words, recipe].index(recipe)  # the same word may also name the new run
+        other = shlex.join([*words[:at], task, *words[at + 1 :], f"model.init_from={recipe}"])
         raise UsageFault(
             f"{one_line(recipe)} is a run, whose recipe would train from scratch on these data",
             hint=f"`minitf finetune {other}` starts from its weights",
@@ -52,11 +58,20 @@ def _refuse_without_recipe(words: Sequence[str], data: list[str]) -> NoReturn:
             "no recipe given; a task needs labeled data",
             hint="use a table with a text and a label in each row (csv, tsv, jsonl)",
         )
-    lines = {name: f"{name}l" for name in data if name.lower().endswith(".json")}
-    words = [f"{word}l" if word.removeprefix("data.train=") in lines else word for word in words]
+    lines = {name: _free_name(name) for name in data if name.lower().endswith(".json")}
+    names = lines | {f"data.train={name}": f"data.train={line}" for name, line in lines.items()}
+    words = [names.get(word, word) for word in words]
     convert = "".join(f"jq -c '.[]' {shlex.quote(name)} > {shlex.quote(line)}; " for name, line in lines.items())
     command = shlex.join(["minitf", "finetune", recipe, *words])
     raise UsageFault("no recipe given", hint=f"use `{convert}{command}`; for other tasks: {', '.join(task_recipes())}")
+
+
+def _free_name(name: str) -> str:
+    """A name for a .json file's rows that no file has."""
+    stem = name[: -len(".json")]
+    return next(
+        line for n in count(1) if not os.path.lexists(line := f"{stem}.jsonl" if n == 1 else f"{stem}-{n}.jsonl")
+    )
 
 
 def _task_of(data: list[str]) -> str | None:
@@ -67,12 +82,17 @@ def _task_of(data: list[str]) -> str | None:
     if formats <= {"conll", "conllu"}:
         return "wnut17-nano"
     columns = _columns(data[0])
-    return next((recipe for recipe, names in _COLUMNS.items() if columns & {*names.split()}), "sst2-nano")
+    if "tokens" in columns and columns & {"tags", "ner_tags"} and formats == {"jsonl"}:
+        return "wnut17-nano"
+    return next((recipe for recipe, names in _COLUMNS if columns & names), "sst2-nano")
 
 
 def _columns(name: str) -> set[str]:
-    """Names of columns at the beginning of a file: those of a header, or keys of JSON."""
-    with suppress(OSError), open_plain(name) as file:
-        head = file.read(4096).decode(errors="replace")
-        return {*re.findall(r'"(\w+)"\s*:', head), *re.split(r"[,;\t]", head.partition("\n")[0].strip())}
+    """Names of columns at the beginning of a file: those of a header, or the keys of the first row of JSON."""
+    with suppress(OSError, ValueError, RecursionError), open_plain(name) as file:
+        head = file.read(_HEAD_BYTES).decode("utf-8-sig", errors="replace").lstrip()
+        if head[:1] in ("[", "{"):
+            row, _ = JSONDecoder().raw_decode(head.removeprefix("[").lstrip())
+            return {*row} if isinstance(row, dict) else set()
+        return {column.strip("\"' ") for column in re.split(r"[,;\t]", head.partition("\n")[0].strip())}
     return set()

@@ -142,6 +142,13 @@ def test_more_classes_than_half_of_the_labels_are_none() -> None:
         class_labels([["a"], ["a"]], None)
 
 
+def test_sentences_are_no_labels_but_names_of_several_words_are() -> None:
+    names = [f"transfer of money {n}" for n in range(12)]
+    assert len(class_labels([[name] for name in [*names, *names[:6]]], None).names) == 12
+    with pytest.raises(DataFault, match="12 different labels among 18"):
+        class_labels([[f"{name} did not arrive"] for name in [*names, *names[:6]]], None)
+
+
 @given(text=st.text("aé漢🙂", max_size=6), n=st.integers(0, 24))
 def test_a_cut_between_bytes_keeps_whole_characters(text: str, n: int) -> None:
     """At most n bytes from either end; where not even one character fits, bytes of it are kept."""

@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from mini_tf.data.tokenization.input_warnings import between_characters
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import or_unknown
 from mini_tf.drawing.labels import caption
+from mini_tf.recipe.data import LABEL_COLUMNS
 from mini_tf.system.errors import DataFault
 from mini_tf.system.safe_text import safe_text
 from mini_tf.system.strict_json import short
@@ -27,11 +29,9 @@ from mini_tf.system.strict_json import short
 MAX_SUMMARY_LABELS = 12
 """Classes listed at the start of a run."""
 MAX_CLASSES = 20
-"""More distinct labels than this (than half of it if all have spaces), and than half of all labels, are refused."""
+"""More distinct labels than this (than half of it if they are sentences), and than half of all labels, are refused."""
 MAX_TABLE_LABELS = 50
 """Classes listed by `data stats`."""
-
-
 SECOND_TEXTS = ("sentence2", "hypothesis")
 """Common names of columns with a second text."""
 
@@ -43,7 +43,7 @@ class LabelledDataset(Dataset):
     LABELS = frozenset({"label"})
     COMMON_NAMES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "text": TEXT_COLUMNS,
-        "label": ("labels", "class", "category", "stars", "rating", "sentiment", "target", "intent", "topic", "score"),
+        "label": LABEL_COLUMNS,
         "text_pair": SECOND_TEXTS,
     }
     MIN_TOKENS = 8
@@ -266,7 +266,8 @@ def stored_labels(store: Store) -> np.ndarray:
 def class_labels(values: Iterable[Sequence[str]], names: Sequence[str] | None) -> Labels:
     """values: the labels of each training example. names: all classes in order, if the recipe lists them."""
     counts = Counter(name for labels_ in values for name in labels_)
-    most = MAX_CLASSES if any(" " not in name for name in counts) else MAX_CLASSES // 2
+    words = median([len(name.split()) for name in counts] or [0])
+    most = MAX_CLASSES // 2 if words > 5 else MAX_CLASSES
     if not names and len(counts) > max(most, counts.total() / 2):
         fault = f"{len(counts):,} different labels among {counts.total():,}: their column does not seem to be the label"
         hint = "set 'data.fields={text: COLUMN, label: COLUMN}', or list the classes in objective.labels; of a table"
