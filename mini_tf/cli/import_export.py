@@ -71,9 +71,11 @@ def import_(
         from mini_tf.recipe.parsing.run_paths import run_around
         from mini_tf.run.finding import find
 
-        around = run_around(folder)
-        with suppress(RunFault):
-            folder = around[0] if around else find(source)  # which is refused as the run that it is
+        if around := run_around(folder):
+            folder = around[0]  # which is refused as the run that it is
+        elif not os.path.isdir(folder):
+            with suppress(RunFault):
+                folder = find(source)
     with loading_torch():
         from mini_tf.hf.importing import import_model
         from mini_tf.run.location import RunLocation

@@ -18,7 +18,9 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.
 
 
 class NoSuchRun(RunFault):
-    """There is no run of this name."""
+    """There is no run of this name. around: of a part of a run, `run_around`."""
+
+    around: tuple[Path, int | None] | None = None
 
 
 def find(run: str | Path) -> Path:
@@ -48,11 +50,12 @@ def find(run: str | Path) -> Path:
         return folders[0].absolute()
     hint = closest_run(run)
     if around is not None:
-        folder, step = around
-        hint = f"the run is its folder: {folder}" + ("" if step is None else f"; its checkpoint: --step {step}")
+        hint = f"the run is its folder: {around[0]}"
     elif any(map(str.isspace, str(run))) or os.path.isfile(run):
         hint = "the run comes first: `last` is the newest, `minitf runs list` lists all"
-    raise NoSuchRun(f"no such run: {str(run)[:200]}", hint=hint, where=[str(run)[:200]])
+    fault = NoSuchRun(f"no such run: {str(run)[:200]}", hint=hint, where=[str(run)[:200]])
+    fault.around = around
+    raise fault
 
 
 def closest_run(run: str | Path) -> str:

@@ -20,7 +20,7 @@ def removable(runs: Sequence[str]) -> list[Path]:
     """The folders of runs, each once; RunFault if one is no run, is a link, is part of a set, holds another run, or is
     in use.
     """
-    folders = [*dict.fromkeys(_named_once(finding.find(run)) for run in runs)]
+    folders = [*dict.fromkeys(_named_once(_whole_run(run)) for run in runs)]
     for folder in folders:
         if folder.is_symlink():
             _refuse(folder, f"is a link to {os.path.realpath(folder)}", "name that folder, or remove the link with rm")
@@ -68,6 +68,16 @@ def remove(folders: Sequence[Path], disk: Disk | None = None) -> None:
             with storage_errors(f"removing {folder}", f"its rest is in {temporary}"):
                 disk.sync(folder.parent)
                 disk.remove(temporary)
+
+
+def _whole_run(run: str) -> Path:
+    try:
+        return finding.find(run)
+    except finding.NoSuchRun as fault:
+        if fault.around is not None:
+            fault.hint = f"it is a part of {fault.around[0]}, and runs are removed whole; checkpoint.keep_last=N of the"
+            fault.hint += " recipe keeps fewer checkpoints"
+        raise
 
 
 def _named_once(folder: Path) -> Path:

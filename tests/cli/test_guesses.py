@@ -177,7 +177,10 @@ def test_a_file_of_a_run_in_place_of_the_run_is_answered_with_its_folder(command
         "outputs/mine/checkpoints/step-00000060": "; its checkpoint: --step 60",
     }.items():
         done = minitf(first, *more, part, *options)
-        refused(done, f"no such run: {part}; the run is its folder: outputs/mine{way}\n", exit_code=5)
+        answer = f"the run is its folder: outputs/mine{'' if first in ('runs', 'tokenizer') else way}\n"
+        if command == "runs rm --yes":
+            answer = "it is a part of outputs/mine, and runs are removed whole"
+        refused(done, f"no such run: {part}; {answer}", exit_code=5)
 
 
 @pytest.mark.parametrize(
@@ -197,6 +200,54 @@ def test_a_file_of_a_run_in_place_of_a_recipe_is_answered_with_its_folder(typed:
     done = minitf(*typed.split())
     refused(done, answer, exit_code=done.exit_code)
     assert done.exit_code in (2, 3, 4)
+
+
+def test_only_what_a_run_writes_stands_for_it_also_from_within(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("my.json").write_text("[]")
+    monkeypatch.chdir("outputs/mine")
+    Path("note.txt").write_text("Once upon a time.\n")
+    for text in ("../../my.txt", "note.txt"):
+        answer = f"the run comes first: `minitf evaluate last --data {text}`"
+        refused(minitf("evaluate", text), answer, exit_code=5)
+    refused(minitf("evaluate", "../../my.json"), "`minitf evaluate last --data ../../my.json`", exit_code=5)
+    refused(minitf("evaluate", "model.safetensors"), "the run is its folder: .\n", exit_code=5)
+
+
+COLUMNS = {
+    "a.csv": ("title,abstract,category\n", "sst2-nano"),
+    "b.csv": ("response,label\n", "sst2-nano"),
+    "c.csv": ("text,tags\n", "sst2-nano"),
+    "d.csv": ('"article","summary"\n', "summarize-nano"),
+    "e.jsonl": ('{"text": "a", "label": "b", "of": {"summary": 1}}\n', "sst2-nano"),
+    "f.jsonl": ('{"text": "a", "kind": "b", "of": {"summary": 1}}\n', "sst2-nano"),
+    "g.jsonl": ('{"tokens": ["a"], "tags": ["O"]}\n', "wnut17-nano"),
+    "h.jsonl": ('{"instruction": "a", "response": "b", "category": "c"}\n', "instruct-nano"),
+    "i.jsonl": ('{"text": ' + "[" * 9999, "sst2-nano"),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_the_columns_of_a_table_say_what_it_is_for(name: str) -> None:
+    content, recipe = COLUMNS[name]
+    Path(name).write_text(content)
+    refused(minitf("finetune", name), f"no recipe given; use `minitf finetune {recipe} {name}`", exit_code=2)
+
+
+def test_a_command_to_paste_overwrites_no_file_and_keeps_the_name_of_the_run() -> None:
+    Path("alpaca.jsonl").write_text("{}\n")
+    answer = "`jq -c '.[]' alpaca.json > alpaca-2.jsonl; minitf finetune instruct-nano alpaca-2.jsonl`"
+    refused(minitf("finetune", "alpaca.json"), answer, exit_code=2)
+    named = "`minitf finetune sst2-nano reviews.csv -n mine model.init_from=mine` starts from its weights"
+    refused(minitf("finetune", "mine", "reviews.csv", "-n", "mine"), named, exit_code=2)
+
+
+def test_an_adapter_that_is_called_like_a_run_is_imported_as_the_adapter() -> None:
+    Path("mine").mkdir()
+    Path("mine/adapter_config.json").write_text('{"peft_type": "IA3"}')
+    for source in ("mine", "./mine"):
+        done = minitf("import", source, "-d", "new")
+        refused(done, "IA3", exit_code=5)
+        assert "outputs" not in done.stderr
 
 
 @pytest.mark.parametrize("command", ["generate", "chat", "predict", "inspect attention", "tokenizer encode"])

@@ -60,14 +60,19 @@ _FILE_OPTION = {"evaluate": "--data", "generate": "-i", "predict": "-i", "embed"
 """The option that reads a file, by command."""
 
 
-def find_run(run: str) -> Path:
-    """`find`; where a text or a file stands in place of a run, the hint is the command with the newest run."""
+def find_run(run: str, has_step: bool = True) -> Path:
+    """`find`; where a text or a file stands in place of a run, the hint is the command with the newest run.
+
+    has_step: the command has --step, which a checkpoint in place of a run is answered with.
+    """
     from mini_tf.recipe.parsing.run_paths import run_around
     from mini_tf.run.finding import NoSuchRun, find
 
     try:
         return find(run)
     except NoSuchRun as fault:
+        if has_step and fault.around is not None and fault.around[1] is not None:
+            fault.hint = f"{fault.hint}; its checkpoint: --step {fault.around[1]}"
         before, word, after = sys.argv[1:], [run], list[str]()
         if run in before:
             at = before.index(run)

@@ -60,4 +60,4 @@ def _location(source: str) -> Path:
         or path.suffix in (".json", ".txt")
         or tokenizer_files.find_tokenizer_file(path) is not None
     )
-    return path if by_path and source != "last" else find_run(source)
+    return path if by_path and source != "last" else find_run(source, has_step=False)
