@@ -211,6 +211,8 @@ def test_only_what_a_run_writes_stands_for_it_also_from_within(monkeypatch: pyte
         refused(minitf("evaluate", text), answer, exit_code=5)
     refused(minitf("evaluate", "../../my.json"), "`minitf evaluate last --data ../../my.json`", exit_code=5)
     refused(minitf("evaluate", "model.safetensors"), "the run is its folder: .\n", exit_code=5)
+    Path("tokenizer.model").write_bytes(bytes(9))
+    assert minitf("tokenizer", "stats", "tokenizer.model").exit_code == 4  # it is read
 
 
 COLUMNS = {
