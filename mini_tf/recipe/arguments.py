@@ -104,27 +104,32 @@ def is_data_name(argument: str) -> bool:
 def no_recipe(name: str, shown: str) -> RecipeFault | UsageFault:
     """The fault of a recipe that does not exist, with what is meant by its name. shown: the name in messages."""
     path, shipped = Path(name), presets()
-    beside = names_beside(path)
-    similar = near(path.name if os.sep in name else name, [*shipped, *beside])
-    hint = "see `minitf recipe list`" if similar is None else f"did you mean {show(str(path.parent / similar))}?"
-    data = re.sub(r"[^a-z0-9]+", "_", path.stem.lower())
+    word = path.name if os.sep in name else name
+    files = (file for file in names_beside(path) if is_data_name(file) or file.endswith((".yaml", ".yml")))
+    beside = near(word, [file for file in files if os.path.isfile(path.parent / file)], cutoff=0.7)
+    similar = near(word, [*shipped] if beside is None else [*shipped, beside])
+    meant = show(str(path.parent / beside) if beside and similar == beside else str(similar))
+    hint = "see `minitf recipe list`" if similar is None else f"did you mean {meant}?"
+    data = re.sub(r"[^a-z0-9]+", "_", path.stem.lower().removeprefix(hub.PREFIX))
     if run := run_around(path) or run_around(Path("outputs", name)):
         hint = f"the run is its folder: {run[0]}"
     elif name.removeprefix(hub.PREFIX) in hub.DATASETS.values():
         hint = f"a data set of Hugging Face's hub: data.train={hub.PREFIX}{shown.removeprefix(hub.PREFIX)}"
+    elif data in hub.DATASETS and (
+        path.name.startswith(hub.PREFIX) or (similar is None and not name.startswith(hub.PREFIX))
+    ):
+        hint = f"a data set of Hugging Face's hub: data.train={hub.PREFIX}{hub.DATASETS[data]}"
     elif name.startswith(hub.PREFIX) or _OF_HUB.match(name):
         hint = f"a model of Hugging Face's hub: model.init_from={hub.PREFIX}{shown.removeprefix(hub.PREFIX)}"
     elif name in built_in_corpora():
         hint = f"built-in data: data.train={name}"
     elif similar is None and "shakespeare" in data:
         hint = f"the text is a file: curl -LO {_SHAKESPEARE}; minitf pretrain input.txt"
-    elif similar is None and data in hub.DATASETS:
-        hint = f"a data set of Hugging Face's hub: data.train={hub.PREFIX}{hub.DATASETS[data]}"
     if is_data_name(name):
         return UsageFault(f"no such file {shown}", hint=None if hint.startswith("see") else hint)
     if path.suffix in (".yaml", ".yml") or os.sep in name:
         return RecipeFault(f"cannot read recipe {shown}: no such file", hint=hint, where=[shown])
-    if similar in beside and similar not in shipped:
+    if similar is not None and similar == beside:
         return UsageFault(f"no such file {shown}", hint=hint)
     fault = f"no such recipe '{shown}': it is not a shipped recipe, a file, a run folder or KEY=VALUE"
     return UsageFault(fault, hint=hint)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Set
 from typing import Annotated, Any, Literal
 
@@ -53,7 +54,7 @@ class SingleTokenizer(Section):
         """The argument that loads the tokenizer in a folder with the special tokens of these settings."""
         roles = {key: name for key in ("separator", "begin", "pad") if (name := getattr(self, key)) is not None}
         listed = "".join(f", {key}: {json.dumps(name, ensure_ascii=False)}" for key, name in roles.items())
-        return f"'tokenizer={{path: {path}{listed}}}'" if roles else f"tokenizer.path={path}"
+        return shlex.quote(f"tokenizer={{path: {path}{listed}}}" if roles else f"tokenizer.path={path}")
 
     @property
     def trainer(self) -> TokenizerSettings:

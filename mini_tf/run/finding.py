@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import shlex
 from pathlib import Path
 
 from mini_tf.recipe.parsing.run_paths import run_around
@@ -13,6 +14,7 @@ from mini_tf.system.errors import RunFault, suggest
 
 OUTPUTS = Path("outputs")
 
+_NONE_CLOSE = "`minitf runs list` lists all runs"
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 """The errors of file systems that do not support locks, such as some network file systems."""
 
@@ -44,15 +46,16 @@ def find(run: str | Path) -> Path:
             and (folders[0] / "config.json").exists()
             and not (folders[0] / "resolved.yaml").exists()
         ):
-            hint = f"`minitf import {folders[0]}` makes a run of a Hugging Face model"
+            hint = f"`minitf import {shlex.quote(str(folders[0]))}` makes a run of a Hugging Face model"
             raise RunFault(f"{folders[0]} is not a run folder, but has a config.json", hint=hint, where=[str(run)])
         manifest.read(folders[0])
         return folders[0].absolute()
     hint = closest_run(run)
     if around is not None:
         hint = f"the run is its folder: {around[0]}"
-    elif any(map(str.isspace, str(run))) or os.path.isfile(run):
-        hint = "the run comes first: `last` is the newest, `minitf runs list` lists all"
+    elif hint == _NONE_CLOSE and (any(map(str.isspace, str(run))) or os.path.isfile(run)):
+        way = "`last` is the newest, `minitf runs list` lists all"
+        hint = f"the run comes first: {way if list_runs(OUTPUTS) else '`minitf pretrain` creates one'}"
     fault = NoSuchRun(f"no such run: {str(run)[:200]}", hint=hint, where=[str(run)[:200]])
     fault.around = around
     raise fault
@@ -61,7 +64,7 @@ def find(run: str | Path) -> Path:
 def closest_run(run: str | Path) -> str:
     """A hint with the closest name of a run."""
     names = ["last", *(folder.name for folder in list_runs(OUTPUTS))]
-    return suggest(str(run), names, "`minitf runs list` lists all runs")
+    return suggest(str(run), names, _NONE_CLOSE)
 
 
 def is_run(folder: Path) -> bool:

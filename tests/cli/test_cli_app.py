@@ -86,7 +86,10 @@ def test_the_version_is_a_product() -> None:
     ("arguments", "line"),
     [
         (("rnus",), "minitf: No such command 'rnus'. Did you mean 'runs'?; see `minitf --help`"),
-        (("plan", "gpt-char"), "minitf: No such command 'plan'; " + COMMANDS["minitf"]["plan"]),
+        (
+            ("plan", "gpt-char"),
+            "minitf: No such command 'plan'; " + COMMANDS["minitf"]["plan"].replace("RECIPE", "gpt-char"),
+        ),
         (("runs", "show", "x", "--jsn"), "see `minitf runs show --help`"),
         (("runs", "show"), "minitf runs show: Missing argument 'RUN'; for example: minitf runs show last"),
     ],

@@ -82,15 +82,6 @@ def test_a_file_or_a_setting_in_place_of_a_text_is_refused(arguments: tuple[str,
     refused(minitf(*arguments), line, exit_code=5 if "no such" in line else 2)
 
 
-def test_a_text_in_place_of_a_run_is_refused_with_the_newest_run() -> None:
-    done = minitf("generate", "The file is", "--top-k", "5")
-    refused(
-        done,
-        "no such run: The file is; the run comes first: `minitf generate last 'The file is' --top-k 5`\n",
-        exit_code=5,
-    )
-
-
 @pytest.mark.parametrize("name", ["gpt2", "hf:gpt2", "bert-base-uncased", "google/t5-v1_1-small", "pythia-70m"])
 def test_a_model_of_the_hub_is_no_recipe_and_says_what_it_is(name: str) -> None:
     refused(

@@ -1,6 +1,7 @@
 """Guesses of people who know other tools, among runs, recipes and files: each is answered by the one right command."""
 
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from commands import ROOT, minitf, refused
 from mini_tf.cli.inspect import view_called
 from mini_tf.inspection import ViewSettings
 from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.recipe.sections import Tokenizer
 from mini_tf.run import manifest
 from mini_tf.run.disk import Disk
 from mini_tf.run.manifest import Manifest
@@ -31,6 +33,11 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path("outputs/mine", name).write_bytes(bytes(9))
     Path("gpt.pt").write_bytes(bytes(9))
     Path("outputs/mine/config.json").write_text("{}")
+    for name in ("other.csv", "other.conll"):
+        Path(name).write_text("")
+    for name in ("tests", "a hub"):
+        Path(name).mkdir()
+    Path("a hub/config.json").write_text("{}")
 
 
 @pytest.mark.parametrize(
@@ -62,6 +69,12 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("summary mine", "`minitf inspect model mine` shows its parameters, `minitf runs show mine` its settings"),
         ("stats mine", "`minitf data stats my.txt`, `minitf runs show mine`, `minitf tokenizer stats mine`"),
         ("tokenize my.txt", '`minitf tokenizer encode RUN "a text"`; `minitf data show my.txt`'),
+        ("lora mine other.csv", "`minitf finetune sst2-nano other.csv model.init_from=mine`"),
+        ("run_glue.py other.csv", "`minitf finetune sst2-nano other.csv`"),
+        ("run_ner other.conll", "`minitf finetune wnut17-nano other.conll`"),
+        ("text-classification mine 'a b'", "`minitf predict mine 'a b'`"),
+        ("count my.txt", "`minitf data stats my.txt`"),
+        ("params bert-nano", "`minitf cost bert-nano` measures"),
         ("quantize mine", "there is nothing of this kind here"),
         ("inspect parameters mine", "`minitf inspect model mine`"),
         ("inspect Head_View mine 'once upon'", "`minitf inspect attention mine 'once upon'`"),
@@ -80,10 +93,13 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "pretrain my.txt --max_iters=9 -q --batch_size 4",
             "settings are written without dashes: train.steps=9 train.",
         ),
+        ("pretrain my.txt --seed 'a b'", "settings are written without dashes: 'train.seed=a b'"),
         ("finetune reviews.csv --text_column a", "'data.fields={text: COLUMN, label: COLUMN}'"),
         ("pretrain my.txt --init_from=resume", "model.init_from=RUN or model.init_from=hf:NAME; the same command"),
         ("evaluate mine --split test", "a test set is a file: --data FILE"),
         ("evaluate mine --split=dev", "--split val"),
+        ("evaluate test --split tset", "see `minitf evaluate --help`"),
+        ("data show my.txt --split test", "a test set is a file\n"),
         ("pretrain my.txt --tokenizer char", "tokenizer.kind=KIND, or tokenizer.path=FILE"),
         ("pretrain my.txt --overwrite_output_dir", "--fresh starts a new run beside an existing one"),
         ("predict mine x --top_k 2", "--top N"),
@@ -135,6 +151,10 @@ def test_a_guess_is_answered_by_the_right_command(typed: str, answer: str) -> No
         ("embed mine -i my.tx -o a.npy", "--input my.tx: No such file or directory; did you mean my.txt?", 4),
         ("pretrain my.tx", "no such file my.tx; did you mean 'my.txt'?", 2),
         ("pretrain review", "no such file review; did you mean 'reviews.csv'?", 2),
+        ("pretrain test", "or KEY=VALUE; see `minitf recipe list`", 2),
+        ("pretrain configs/bert-nano.yaml", "no such file; did you mean 'bert-nano'?", 3),
+        ("pretrain hf:imdb", "a data set of Hugging Face's hub: data.train=hf:stanfordnlp/imdb", 2),
+        ("pretrain hf:me/imdb", "a model of Hugging Face's hub: model.init_from=hf:me/imdb", 3),
         ("pretrain tinyshakespeare", "tinyshakespeare/input.txt; minitf pretrain input.txt", 2),
         (
             "pretrain WikiText-2",
@@ -205,6 +225,8 @@ def test_a_file_of_a_run_in_place_of_a_recipe_is_answered_with_its_folder(typed:
 def test_only_what_a_run_writes_stands_for_it_also_from_within(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("my.json").write_text("[]")
     monkeypatch.chdir("outputs/mine")
+    Path("outputs/other").mkdir(parents=True)
+    shutil.copy("run.json", "outputs/other")
     Path("note.txt").write_text("Once upon a time.\n")
     for text in ("../../my.txt", "note.txt"):
         answer = f"the run comes first: `minitf evaluate last --data {text}`"
@@ -252,12 +274,33 @@ def test_an_adapter_that_is_called_like_a_run_is_imported_as_the_adapter() -> No
         assert "outputs" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["generate", "chat", "predict", "inspect attention", "tokenizer encode"])
+@pytest.mark.parametrize("command", ["generate", "predict", "inspect attention", "tokenizer encode"])
 def test_a_text_in_place_of_a_run_is_answered_with_the_whole_command(command: str) -> None:
     done = minitf(*command.split(), "The file is", "--json")
     answer = f"no such run: The file is; the run comes first: `minitf {command} last 'The file is' --json`\n"
     assert done.exit_code == 5
     assert done.stderr == answer
+
+
+@pytest.mark.parametrize("command", ["evaluate", "chat", "export -o folder", "inspect positions", "runs show"])
+def test_a_text_for_a_command_without_texts_is_no_part_of_its_answer(command: str) -> None:
+    done = minitf(*command.split(), "The file is")
+    answer = "the run comes first: `last` is the newest, `minitf runs list` lists all"
+    refused(done, f"no such run: The file is; {answer}\n", exit_code=5)
+    refused(minitf(*command.split(), "mi ne"), "no such run: mi ne; did you mean mine?", exit_code=5)
+
+
+def test_without_any_run_a_text_or_file_in_its_place_is_not_answered_with_last() -> None:
+    shutil.rmtree("outputs")
+    for command, what in (("generate", "The file is"), ("evaluate", "my.txt"), ("runs show", "The file is")):
+        answer = f"no such run: {what}; the run comes first: `minitf pretrain` creates one\n"
+        refused(minitf(*command.split(), what), answer, exit_code=5)
+
+
+def test_a_folder_of_the_hub_with_a_blank_is_quoted_in_its_command() -> None:
+    refused(minitf("generate", "a hub", "x"), "`minitf import 'a hub'` makes a run", exit_code=5)
+    assert Tokenizer(path="a").argument("outputs/a b") == "'tokenizer.path=outputs/a b'"
+    assert Tokenizer(path="a", pad="[P]").argument("a") == """'tokenizer={path: a, pad: "[P]"}'"""
 
 
 def test_a_key_is_listed_by_its_last_word() -> None:

@@ -16,8 +16,9 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,6 +162,10 @@ def _error_fields(error: MinitfError | None, exit_code: int) -> dict[str, Any]:
     return fields | ({"faults": list(error.faults)} if len(error.faults) > 1 else {})
 
 
+ARGUMENTS: ContextVar[Set[str]] = ContextVar("ARGUMENTS", default=frozenset())
+"""Names of the arguments and options of the command that runs."""
+
+
 def command(body: Callable[..., int | None], options: Iterable[inspect.Parameter] = ()) -> Callable[..., None]:
     """A Typer command from `body(console, ..., **options)`, with the common options; returns None or an exit code."""
 
@@ -188,6 +193,7 @@ def command(body: Callable[..., int | None], options: Iterable[inspect.Parameter
         except UsageFault as fault:  # RANK and the like are not sound
             raise typer.Exit(refuse(Console(**settings), fault)) from None
         console.context = ctx
+        ARGUMENTS.set(arguments.keys())
         raise typer.Exit(_run(body, console, arguments))
 
     positional, keyword_only = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mini_tf.cli.terminal.console import ARGUMENTS
 from mini_tf.cli.terminal.streams import is_terminal
 from mini_tf.system.progress import show_progress
 
@@ -66,7 +67,7 @@ def find_run(run: str, has_step: bool = True) -> Path:
     has_step: the command has --step, which a checkpoint in place of a run is answered with.
     """
     from mini_tf.recipe.parsing.run_paths import run_around
-    from mini_tf.run.finding import NoSuchRun, find
+    from mini_tf.run.finding import OUTPUTS, NoSuchRun, find, list_runs
 
     try:
         return find(run)
@@ -74,13 +75,16 @@ def find_run(run: str, has_step: bool = True) -> Path:
         if has_step and fault.around is not None and fault.around[1] is not None:
             fault.hint = f"{fault.hint}; its checkpoint: --step {fault.around[1]}"
         before, word, after = sys.argv[1:], [run], list[str]()
+        takes_text = bool({"prompts", "texts"} & ARGUMENTS.get())
         if run in before:
             at = before.index(run)
             before, after = before[:at], before[at + 1 :]
             if os.path.isfile(run) and before and run_around(Path(run)) is None and before[0] in _FILE_OPTION:
                 word = [_FILE_OPTION[before[0]], run]
-            if word != [run] or (any(map(str.isspace, run)) and len(run) <= 200):
-                fault.hint = f"the run comes first: `{shlex.join(['minitf', *before, 'last', *word, *after])}`"
+            if word != [run] or (any(map(str.isspace, run)) and len(run) <= 200 and takes_text):
+                command = shlex.join(["minitf", *before, "last", *word, *after])
+                way = f"`{command}`" if list_runs(OUTPUTS) else "`minitf pretrain` creates one"
+                fault.hint = f"the run comes first: {way}"
         raise
 
 

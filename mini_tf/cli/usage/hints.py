@@ -36,7 +36,7 @@ def explain(error: Exception, arguments: list[str]) -> int:
         hint = _for_missing(error, path, arguments)
     elif context is not None and not hasattr(context.command, "commands"):
         message = message.replace("Value error, ", "")
-        hint = _for_value(error, arguments) or _for_file(context, arguments)
+        hint = _for_value(error, context, arguments) or _for_file(context, arguments)
     else:
         hint = _for_command(path, context, arguments)
         message = message if hint is None else message.partition(". Did you mean")[0]
@@ -56,21 +56,24 @@ def _for_missing(error: Exception, path: str, arguments: list[str]) -> str | Non
     return None if command is None else f"for example: {command.examples[0]}"
 
 
-def _for_value(error: Exception, arguments: list[str]) -> str | None:
+def _for_value(error: Exception, context: Any, arguments: list[str]) -> str | None:
     """A hint for a value that an option does not have."""
-    words = {
-        word: hint
-        for name in getattr(getattr(error, "param", None), "opts", ())
-        for word, hint in VALUES.get(name, {}).items()
-    }
-    return next((words[value] for value in (word.rpartition("=")[2] for word in arguments) if value in words), None)
+    names = getattr(getattr(error, "param", None), "opts", ())
+    for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name in names and (hint := VALUES.get(name, {}).get(value if equals else after)):
+            return hint if "--data" in _options_of(context) else hint.removesuffix(": --data FILE")
+    return None
+
+
+def _options_of(context: Any) -> set[str]:
+    return {name for parameter in context.command.params for name in parameter.opts}
 
 
 def _for_file(context: Any, arguments: list[str]) -> str | None:
     """A hint for a file beside a run, where a command takes it by an option."""
-    takes = {name for parameter in context.command.params for name in parameter.opts}
     file = next((word for word in arguments if os.path.isfile(word)), None)
-    return f"--data {shlex.quote(file)}" if file is not None and "--data" in takes else None
+    return f"--data {shlex.quote(file)}" if file is not None and "--data" in _options_of(context) else None
 
 
 def _for_command(path: str, context: Any, arguments: list[str]) -> str | None:
@@ -82,7 +85,7 @@ def _for_command(path: str, context: Any, arguments: list[str]) -> str | None:
         return None
     word, rest = typed[0].removesuffix(".py").replace("_", "-").lower(), shlex.join(typed)
     if hint := COMMANDS.get(path, {}).get(word):
-        return _with_words(hint, typed[1:])
+        return _with_words(_of_words(hint, typed[1:]), typed[1:])
     if path == "minitf inspect":
         from mini_tf.cli.inspect import view_called
 
@@ -100,15 +103,42 @@ def _for_command(path: str, context: Any, arguments: list[str]) -> str | None:
     return _for_argument(path, typed[0], rest)
 
 
+def _of_words(hint: str, words: list[str]) -> str:
+    """A hint, or another one that what was given asks for: a run with a text predicts, only a run can be inspected."""
+    from mini_tf.recipe.arguments import is_data_file
+
+    of_run = any(map(_is_run, words))
+    if hint.startswith("`minitf finetune") and of_run and any(map(_is_text, words)):
+        return COMMANDS["minitf"]["classify"]
+    if hint.startswith("`minitf inspect model") and not of_run:
+        if any(map(is_data_file, words)):
+            return COMMANDS["minitf data"]["count"]
+        if any(map(_is_recipe, words)):
+            return COMMANDS["minitf"]["estimate"]
+    return hint
+
+
 def _with_words(hint: str, words: list[str]) -> str:
-    """A hint with the run, the file and the text that were given in place of its RUN, my.txt and "a text"."""
+    """A hint with the run, file, text and recipe that were given in place of its RUN, my.txt, "a text" and RECIPE."""
     if run := next(filter(_is_run, words), None):
         hint = hint.replace("RUN", shlex.quote(run))
     if file := next(filter(os.path.isfile, words), None):
-        hint = re.sub(r"my\.txt|texts\.txt|FILE", lambda example: shlex.quote(file), hint)
-    if text := next((word for word in words if " " in word and not word.startswith("-")), None):
+        hint = re.sub(r"my\.txt|texts\.txt|reviews\.csv|my\.conll|FILE", lambda example: shlex.quote(file), hint)
+    if recipe := next(filter(_is_recipe, words), None):
+        hint = re.sub("(?<=cost )RECIPE|(?<=show )RECIPE", lambda example: shlex.quote(recipe), hint)
+    if text := next(filter(_is_text, words), None):
         hint = re.sub(r'"a (prompt|text|\[MASK\])"', lambda example: shlex.quote(text), hint)
     return hint
+
+
+def _is_text(word: str) -> bool:
+    return " " in word and not word.startswith("-") and not os.path.exists(word)
+
+
+def _is_recipe(word: str) -> bool:
+    from mini_tf.recipe.arguments import presets
+
+    return word in presets() or word.endswith((".yaml", ".yml"))
 
 
 def _is_run(word: str) -> bool:
@@ -158,13 +188,12 @@ def _as_key(error: Exception, arguments: list[str]) -> str | None:
 
     if suggest_key(option) is None:
         return None
-    has = {name for parameter in context.command.params for name in parameter.opts}
-    settings = []
+    has, settings = _options_of(context), []
     for word, after in zip(arguments, [*arguments[1:], "-"], strict=True):
         name, _, value = word.partition("=")
         is_option = name.startswith("--") and name.replace("_", "-") not in has
         if is_option and not _for_option(name, context.command_path, context, arguments) and (key := suggest_key(name)):
-            settings.append(f"{key}={value or ('VALUE' if after.startswith('-') else after)}")
+            settings.append(shlex.quote(f"{key}={value or ('VALUE' if after.startswith('-') else after)}"))
     return f"settings are written without dashes: {' '.join(settings)}"
 
 
