@@ -119,10 +119,10 @@ def test_an_export_says_that_it_has_one_model_of_an_ensemble(seeds: Path, folds:
     alone, together = evaluated(median)["accuracy"], evaluated(seeds)["accuracy"]
     of_seeds = f"{median.name}: val.accuracy {alone:.4f}, and {together:.4f} of the ensemble"
     of_folds = manifest.read(folds).model_run
-    for run, n, to, line in ((seeds, 3, "code", of_seeds), (folds, 2, "safetensors", of_folds)):
-        said = f"one of the {n} models of the ensemble is written, that of {line}"
-        assert said in minitf("export", run, "-o", tmp_path / to, "--to", to).stderr.splitlines()
-        assert f"Note: {said}.\n" in (tmp_path / to / "README.md").read_text()
+    for run, n, line in ((seeds, 3, of_seeds), (folds, 2, of_folds)):
+        said, folder = f"one of the {n} models of the ensemble is written, that of {line}", tmp_path / str(n)
+        assert said in minitf("export", run, "-o", folder, "--to", "safetensors").stderr.splitlines()
+        assert f"Note: {said}.\n" in (folder / "README.md").read_text()
     assert "ensemble" not in minitf("export", median, "-o", tmp_path / "one", "--to", "safetensors").stderr
 
 
