@@ -1,11 +1,9 @@
 """What `finetune` needs to be given, checked before anything is read."""
 
-import os
 import re
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import count
 from json import JSONDecoder
 from pathlib import Path
 from typing import NoReturn
@@ -17,7 +15,7 @@ from mini_tf.recipe.values import one_line
 from mini_tf.run.finding import is_run
 from mini_tf.run.identity import run_of
 from mini_tf.system.errors import UsageFault
-from mini_tf.system.safe_files import open_plain
+from mini_tf.system.safe_files import free_name, open_plain
 
 _COLUMNS = (
     ("instruct-nano", {"instruction", "messages", "conversations"}),
@@ -58,20 +56,12 @@ def _refuse_without_recipe(words: Sequence[str], data: list[str]) -> NoReturn:
             "no recipe given; a task needs labeled data",
             hint="use a table with a text and a label in each row (csv, tsv, jsonl)",
         )
-    lines = {name: _free_name(name) for name in data if name.lower().endswith(".json")}
+    lines = {name: str(free_name(Path(name).with_suffix(".jsonl"))) for name in data if name.lower().endswith(".json")}
     names = lines | {f"data.train={name}": f"data.train={line}" for name, line in lines.items()}
     words = [names.get(word, word) for word in words]
     convert = "".join(f"jq -c '.[]' {shlex.quote(name)} > {shlex.quote(line)}; " for name, line in lines.items())
     command = shlex.join(["minitf", "finetune", recipe, *words])
     raise UsageFault("no recipe given", hint=f"use `{convert}{command}`; for other tasks: {', '.join(task_recipes())}")
-
-
-def _free_name(name: str) -> str:
-    """A name for a .json file's rows that no file has."""
-    stem = name[: -len(".json")]
-    return next(
-        line for n in count(1) if not os.path.lexists(line := f"{stem}.jsonl" if n == 1 else f"{stem}-{n}.jsonl")
-    )
 
 
 def _task_of(data: list[str]) -> str | None:

@@ -50,6 +50,12 @@ def names_beside(path: Path) -> list[str]:
     return []
 
 
+def free_name(path: Path) -> Path:
+    """The path, or the first of NAME-2, NAME-3 and so on with its suffix that no file has."""
+    paths = (path if n == 1 else path.with_stem(f"{path.stem}-{n}") for n in itertools.count(1))
+    return next(free for free in paths if not os.path.lexists(free))
+
+
 def check_plain(descriptor: int, path: str | os.PathLike[str]) -> int:
     """Return the descriptor of a plain file. Close that of anything else and raise OSError with a readable strerror."""
     type_ = file_type(os.fstat(descriptor).st_mode)

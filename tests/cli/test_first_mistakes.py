@@ -66,6 +66,8 @@ def test_a_list_in_a_json_file_is_data_and_a_mapping_a_recipe() -> None:
     Path("mapping.json").write_text('{"train": {"steps": 1}}')
     assert split_arguments(["list.json", "mapping.json"]) == ("mapping.json", ["data.train=list.json"])
     refused(minitf("pretrain", "list.json"), "jq -c '.[]' list.json > list.jsonl", exit_code=4)
+    Path("list.jsonl").write_text("what it would overwrite")
+    refused(minitf("pretrain", "list.json"), "jq -c '.[]' list.json > list-2.jsonl", exit_code=4)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from mini_tf.system.cache import CHUNK, cache_folder, sha256_of
 from mini_tf.system.errors import DataFault, suggest
 from mini_tf.system.hub import PREFIX
 from mini_tf.system.limits import VARIABLE, format_bytes, limits
-from mini_tf.system.safe_files import names_beside, open_plain, removed_at_end, temporary_path
+from mini_tf.system.safe_files import free_name, names_beside, open_plain, removed_at_end, temporary_path
 
 MAX_FILES = 100_000
 """Files of a folder or a glob."""
@@ -181,7 +181,7 @@ def _file(path: Path, key: str) -> DataFile:
     else:
         text_lines.check_first(path, str(path))
     if path.suffix.lower() == ".json" and head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"[", b"{"):
-        name = path.with_suffix(".jsonl").name
+        name = free_name(path.with_suffix(".jsonl")).name
         hint = (
             f"jsonl is read, a row in each line: jq -c '.[]' {path.name} > {name}; if it has lines of JSON, name it"
             f" {name}"
