@@ -11,13 +11,13 @@ from typing import Any
 from rich.console import Console
 
 from . import __doc__ as manual
-from . import guard, machine, peers, table, texts
+from . import machine, peers, table, texts
 from .contest import Contest, Options, Side, device, module
 from .gpu import suite
 from .measuring import Record, call, measure
-from .summary import Row, rows
+from .summary import Row, faults, rows
 
-BENCHMARKS = ("step", "masked", "quality", "generation", "tokenization", "startup", "memory", "cost")
+BENCHMARKS = ("step", "masked", "quality", "generation", "startup", "memory")
 SMALL = ("step", "generation", "startup")
 
 
@@ -44,7 +44,7 @@ def main(words: Sequence[str] | None = None) -> int:
     table.show(console, machine.PEAK, [peak])
     table.show_unmeasured(console, measured, list(further(names, record, options)))
     record.note("summary", [as_json(contest, row) for contest, found in measured for row in found])
-    under = list(guard.faults(measured)) if asked.guard else []
+    under = list(faults(measured)) if asked.guard else []
     for fault in under:
         told.print(f"guard: {fault}")
     return 8 if under else 1 if record.faults else 0

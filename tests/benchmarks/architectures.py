@@ -4,9 +4,8 @@
 
 The seconds of a step of each side are measured by `minitf cost`, in turns, before any training, and a side gets as many
 steps as fit into S seconds, or into the FLOPs of S seconds of the first side, so that a run does not depend on what
-else the machine does; a side may also have steps of its own. Everything runs in one thread and in fp32. Each figure is
-written to FOLDER/PLAN.json as soon as it is known, and the same command continues. The table has means over the seeds
-with the 95 % interval of Student's t.
+else the machine does; a side may also have steps of its own. Everything runs in one thread and in fp32. The figures are
+in FOLDER/PLAN.json (`experiments.py`).
 
 corridor: the share of words recalled over 500 fillers, and the tokens in memory. characters: bits per character on the
 documentation of Python and, with --data, on tinyshakespeare/. bytes: masked bytes predicted by a perceiver and by an
@@ -17,13 +16,12 @@ import argparse
 import json
 import math
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.pretraining import LAST_STEP, minitf, shown
+from .experiments import LAST_STEP, Figures, minitf, shown
 
 TURNS = 3
 DISTANCE = 500
@@ -60,49 +58,39 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of training, per run")
     given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
     name = f"{given.plan}{'-shakespeare' if given.data else ''}"
-    plan, record = PLANS[given.plan], given.folder / f"{name}.json"
+    plan, figures = PLANS[given.plan], Figures(given.folder / f"{name}.json")
     text = (f"data.train={given.data / 'tinyshakespeare' / 'input.txt'}",) if given.data else ()
-    found: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {}
 
-    def measured(key: str, value: Any) -> None:
-        found[key] = value
-        record.write_text(json.dumps(found, indent=1))
-        print(key, value, file=sys.stderr, flush=True)
+    def cost(*words: str) -> dict[str, float]:
+        metrics = minitf("cost", plan.recipe, *plan.common, *MACHINE, *text, *words)
+        return {key: metrics[key] for key in ("seconds_per_step", "flops_per_step", "parameters")}
 
-    def cost(key: str, *words: str) -> None:
-        if key not in found:
-            metrics = minitf("cost", plan.recipe, *plan.common, *MACHINE, *text, *words)
-            measured(key, {key: metrics[key] for key in ("seconds_per_step", "flops_per_step", "parameters")})
+    def run_folder(side: str, seed: int) -> Path:
+        return given.folder / f"{name}-{side.replace(' ', '-')}-{seed}"
+
+    def measure(side: str, seed: int) -> dict[str, float]:
+        run, keys = run_folder(side, seed), (*plan.common, *text, *plan.sides[side])
+        if side in plan.converted:
+            source, further = plan.converted[side]
+            keys = (*converted(run_folder(source, seed), run, keys), *further)
+        ended = (*LAST_STEP, f"train.steps={steps[side]}", f"train.seed={seed}")
+        minitf("pretrain", plan.recipe, *keys, *MACHINE, *ended, "-d", str(run))
+        metrics = minitf("evaluate", str(run)) | {"steps": steps[side]}
+        if plan.answers:
+            metrics |= minitf("inspect", "answers", str(run)) | memory_of(run)
+        return {key: metrics[key] for key in (*FIGURES, "steps") if key in metrics}
 
     for turn in range(TURNS):
         for side, words in plan.sides.items():
-            cost(f"cost {side} {turn}", *words)
+            figures.once(f"cost {side} {turn}", cost, *words)
             for length in plan.lengths:
-                cost(f"length {side} {length} {turn}", *words, f"train.context={length}")
-    steps = steps_of(found, plan, given.seconds)
+                figures.once(f"length {side} {length} {turn}", cost, *words, f"train.context={length}")
+    steps = steps_of(figures, plan, given.seconds)
     for seed in range(given.seeds):
-        for side, words in plan.sides.items():
-            if f"{side} {seed}" not in found:
-                run, ended = (
-                    run_folder(given.folder, name, side, seed),
-                    (*LAST_STEP, f"train.steps={steps[side]}", f"train.seed={seed}"),
-                )
-                keys = (*plan.common, *text, *words)
-                if side in plan.converted:
-                    source, further = plan.converted[side]
-                    keys = (*converted(run_folder(given.folder, name, source, seed), run, keys), *further)
-                minitf("pretrain", plan.recipe, *keys, *MACHINE, *ended, "-d", str(run))
-                figures = minitf("evaluate", str(run)) | {"steps": steps[side]}
-                if plan.answers:
-                    figures |= minitf("inspect", "answers", str(run)) | memory_of(run)
-                measured(f"{side} {seed}", {key: figures[key] for key in (*FIGURES, "steps") if key in figures})
-    print(table(found, plan, given.seeds, given.seconds))
-
-
-def run_folder(folder: Path, name: str, side: str, seed: int) -> Path:
-    return folder / f"{name}-{side.replace(' ', '-')}-{seed}"
+        for side in plan.sides:
+            figures.once(f"{side} {seed}", measure, side, seed)
+    print(table(figures, plan, given.seeds, given.seconds))
 
 
 def converted(source: Path, run: Path, keys: Sequence[str]) -> list[str]:
@@ -246,4 +234,4 @@ PLANS = {
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -5,19 +5,14 @@
 All sides have the same layers and tokenizer; `masked` is the encoder of this size. Their steps are such that each side
 trains with the FLOPs of `--steps` steps of next_token. Losses are in nats per token: of the next token, and of masked
 tokens (15 %). Pairs are scored as each side can: causally, and by pseudo-log-likelihood with the later tokens of a word
-masked; of each file the first `--limit` pairs. Each figure is written to FOLDER/both_ways.json as soon as it is known,
-and the same command continues. The table has means over the seeds with the 95 % interval of Student's t.
+masked; of each file the first `--limit` pairs. The figures are in FOLDER/both_ways.json (`experiments.py`).
 """
 
 import argparse
-import json
-import sys
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
-from mini_tf.run import manifest
-from tests.benchmarks.pretraining import flops_of, minitf, shown
+from .experiments import Figures, flops_of, minitf, shown
 
 MODEL = "d_model: 128, n_layers: 4, n_heads: 4, norm: rms, activation: swiglu, d_ff: 352"
 COMMON = (
@@ -46,25 +41,19 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000, help="of next_token; the others have as many FLOPs")
     parser.add_argument("--limit", type=int, default=200, help="pairs of a file")
     given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    record = given.folder / "both_ways.json"
-    found: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {}
+    figures = Figures(given.folder / "both_ways.json")
     pairs = [shortened(path, given.folder, given.limit) for path in given.pairs]
     for side in SIDES:
-        if (key := f"FLOPs of a step, {side}") not in found:
-            found[key] = flops_per_step(given.folder, given.data, side)
-            record.write_text(json.dumps(found, indent=1))
+        figures.once(f"FLOPs of a step, {side}", flops_per_step, given.folder, given.data, side)
     for seed in range(given.seeds):
         for side in SIDES:
-            if (key := f"{side}, seed {seed}") not in found:
-                ratio = found["FLOPs of a step, next_token"] / found[f"FLOPs of a step, {side}"]
-                found[key] = measure(given.folder, given.data, pairs, side, seed, round(given.steps * ratio))
-                record.write_text(json.dumps(found, indent=1))
-                print(key, found[key], file=sys.stderr, flush=True)
+            ratio = figures["FLOPs of a step, next_token"] / figures[f"FLOPs of a step, {side}"]
+            steps = round(given.steps * ratio)
+            figures.once(f"{side}, seed {seed}", measure, given.folder, given.data, pairs, side, seed, steps)
     for side in SIDES:
-        of_side = [found[f"{side}, seed {seed}"] for seed in range(given.seeds)]
-        figures = (f"{name} {shown([one[name] for one in of_side])}" for name in of_side[0] if name != "flops")
-        print(f"{side:<12} {of_side[0]['flops']:.3g} FLOPs  {'  '.join(figures)}")
+        of_seeds = [figures[f"{side}, seed {seed}"] for seed in range(given.seeds)]
+        means = (f"{name} {shown([metrics[name] for metrics in of_seeds])}" for name in of_seeds[0] if name != "flops")
+        print(f"{side:<12} {of_seeds[0]['flops']:.3g} FLOPs  {'  '.join(means)}")
 
 
 def shortened(path: Path, folder: Path, limit: int) -> Path:
@@ -83,17 +72,14 @@ def measure(folder: Path, text: str, pairs: list[Path], side: str, seed: int, st
     figures = {name: metrics[metric] for metric, name in LOSSES.get(side, BOTH).items()} | {"flops": flops_of(run)}
     files = [word for path in pairs for word in ("--pairs", str(path))]
     for score in SCORES.get(side, ("causal", "word")):
-        accuracy = minitf("evaluate", str(run), *files, "--score", score)["pairs.accuracy"]
-        figures[f"pairs, {score}"] = accuracy
+        figures[f"pairs, {score}"] = minitf("evaluate", str(run), *files, "--score", score)["pairs.accuracy"]
     return figures
 
 
 def flops_per_step(folder: Path, text: str, side: str) -> float:
     run = folder / f"{named(side)}-1"
     minitf(*pretrain(text, side), "train.steps=1", "-d", str(run))
-    flops = manifest.read(run).flops_per_step
-    assert flops is not None
-    return float(flops)
+    return flops_of(run)
 
 
 def pretrain(text: str, side: str) -> tuple[str, ...]:

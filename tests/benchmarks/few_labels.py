@@ -6,41 +6,23 @@ few.json
 
 Every run is the recipe's last step (nothing is chosen on the way), judged once on --dev. From scratch the recipe takes
 the tokenizer of the first pretrained run, which must be of the recipe's own shape, so that there only the weights
-differ; others bring a tokenizer of their own. Each seed draws its own labels, the same for all sides; differences are
-told with the 95 % interval of Student's t over the seeds. What is measured is kept in --out, and not repeated.
+differ; others bring a tokenizer of their own. Each seed draws its own labels, the same for all sides. The figures are
+in --out (`experiments.py`).
 """
 
 import argparse
-import json
 import statistics
-import subprocess
-import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
+
+from .experiments import Figures, difference, minitf
 
 STEPS = {200: 250, 1000: 400}
 """train.steps of sst2-nano for so many labels, unless --steps names others; with all labels the recipe has its own."""
 
 
-def main() -> int:
-    asked = _parse()
-    measured: dict[str, Any] = json.loads(asked.out.read_text()) if asked.out.exists() else {}
-    sides = {"scratch": "", **dict(word.split("=", 1) for word in asked.begin)}
-    for size in asked.sizes:
-        for seed in range(asked.seeds):
-            for name, run in sides.items():
-                key = f"{size or 'all'}/{name}/{seed}"
-                if key not in measured:
-                    measured[key] = _accuracy(asked, size, seed, run)
-                    asked.out.write_text(json.dumps(measured, indent=1))
-                    print(f"{key}: {measured[key]:.4f}", file=sys.stderr, flush=True)
-    for size in asked.sizes:
-        print(_table(measured, size or "all", list(sides), asked.seeds))
-    return 0
-
-
-def _parse() -> argparse.Namespace:
+def main() -> None:
     parser = argparse.ArgumentParser("python -m tests.benchmarks.few_labels", description=__doc__)
     parser.add_argument("--train", type=Path, required=True)
     parser.add_argument("--dev", type=Path, required=True)
@@ -54,8 +36,13 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="further overrides, for all sides")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
     asked = parser.parse_args()
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    return asked
+    figures, sides = Figures(asked.out), {"scratch": "", **dict(word.split("=", 1) for word in asked.begin)}
+    for size in asked.sizes:
+        for seed in range(asked.seeds):
+            for name, run in sides.items():
+                figures.once(f"{size or 'all'}/{name}/{seed}", _accuracy, asked, size, seed, run)
+    for size in asked.sizes:
+        print(_table(figures, size or "all", list(sides), asked.seeds))
 
 
 def _accuracy(asked: argparse.Namespace, size: int, seed: int, run: str) -> float:
@@ -69,39 +56,18 @@ def _accuracy(asked: argparse.Namespace, size: int, seed: int, run: str) -> floa
     horizon = [f"train.steps={steps.get(size, 800)}"] if size else []
     overrides = [f"data.train={train}", "eval.every_steps=null", f"train.seed={seed}", *begins, *horizon, *asked.set]
     folder = asked.out.parent / f"run-{size or 'all'}-{seed}-{Path(run).name or 'scratch'}"
-    _minitf("finetune", asked.recipe, *overrides, "-d", str(folder), "-q")
-    told = json.loads(_minitf("evaluate", str(folder), "--data", str(asked.dev), "--json", "-q"))
-    return float(told["metrics"]["accuracy"])
+    minitf("finetune", asked.recipe, *overrides, "-d", str(folder))
+    return float(minitf("evaluate", str(folder), "--data", str(asked.dev))["accuracy"])
 
 
-def _minitf(*words: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-m", "mini_tf", *words], check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
-
-
-def _table(measured: dict[str, Any], size: object, sides: list[str], seeds: int) -> str:
-    accuracy = {name: [measured[f"{size}/{name}/{seed}"] for seed in range(seeds)] for name in sides}
+def _table(figures: Mapping[str, float], size: object, sides: Sequence[str], seeds: int) -> str:
+    accuracy = {name: [figures[f"{size}/{name}/{seed}"] for seed in range(seeds)] for name in sides}
     lines = [f"{size} labels, {seeds} seeds"]
     for name, values in accuracy.items():
-        told = f"  {name:<10} mean {statistics.mean(values):.4f}  median {statistics.median(values):.4f}"
-        if name != sides[0]:
-            difference, half = _interval([a - b for a, b in zip(values, accuracy[sides[0]], strict=True)])
-            told += (
-                f"  against {sides[0]} {difference:+.4f} (95 %: {difference - half:+.4f} to {difference + half:+.4f})"
-            )
-        lines.append(told)
+        line = f"  {name:<10} mean {statistics.mean(values):.4f}  median {statistics.median(values):.4f}"
+        lines.append(line + f"  against {sides[0]} {difference(values, accuracy[sides[0]])}" * (name != sides[0]))
     return "\n".join(lines)
 
 
-def _interval(differences: list[float]) -> tuple[float, float]:
-    """The mean, and half the width of its 95 % interval."""
-    from scipy.stats import t
-
-    n = len(differences)
-    half = float(t.ppf(0.975, n - 1)) * statistics.stdev(differences) / n**0.5 if n > 1 else float("nan")
-    return statistics.mean(differences), half
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -9,9 +9,8 @@ import torch
 from torch import nn
 
 from . import weights
-from .clock import enough, figures
 from .contest import device
-from .loops import BETAS, CLIP, LR, Batch
+from .loops import BETAS, CLIP, LR, Batch, enough, figures
 from .shapes import Shape
 
 

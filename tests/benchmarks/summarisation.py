@@ -4,19 +4,15 @@
 
 Every side trains a model of `scitldr-nano` on world-facts, whose summaries say each fact of a document once, and
 generates summaries by beam search, without a ban on repeated n-grams. A seed decides the documents and the run, and all
-sides share it; the last step counts, judged on documents that no run has seen. Each figure is written to
-FOLDER/summarisation.json as soon as it is known, and the same command continues. The table has means over the seeds
-with the 95 % interval of Student's t, and differences from `plain`, seed by seed.
+sides share it; the last step counts, judged on documents that no run has seen. The figures are in
+FOLDER/summarisation.json (`experiments.py`). The table has means, and differences from `plain`, seed by seed.
 """
 
 import argparse
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from .pretraining import LAST_STEP, minitf, shown
+from .experiments import LAST_STEP, Figures, minitf, shown
 
 SIDES = {
     "plain": "kind: softmax",
@@ -47,21 +43,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=600, help="of training")
     parser.add_argument("--documents", type=int, default=4000, help="of training")
     given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    record = given.folder / "summarisation.json"
-    found: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {}
-    for seed in range(given.seeds):
-        for side in SIDES:
-            if (key := f"{side} {given.documents} {given.steps} {seed}") not in found:
-                run = given.folder / key.replace(" ", "-")
-                found[key] = measure(run, side, given.steps, given.documents, seed)
-                record.write_text(json.dumps(found, indent=1))
-                print(key, found[key], file=sys.stderr, flush=True)
+    figures, seeds = Figures(given.folder / "summarisation.json"), range(given.seeds)
+    names = {(side, seed): f"{side} {given.documents} {given.steps} {seed}" for seed in seeds for side in SIDES}
+    for (side, seed), name in names.items():
+        run = given.folder / name.replace(" ", "-")
+        figures.once(name, measure, run, side, given.steps, given.documents, seed)
     print(f"{given.documents} documents, {given.steps} steps, {given.seeds} seeds")
-    figures = {
-        side: [found[f"{side} {given.documents} {given.steps} {seed}"] for seed in range(given.seeds)] for side in SIDES
-    }
-    print(table(figures))
+    print(table({side: [figures[names[side, seed]] for seed in seeds] for side in SIDES}))
 
 
 def measure(run: Path, side: str, steps: int, documents: int, seed: int) -> dict[str, float | None]:
@@ -93,4 +81,4 @@ def table(figures: Mapping[str, Sequence[Mapping[str, float | None]]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

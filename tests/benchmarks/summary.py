@@ -1,12 +1,25 @@
-"""What the measurements of a contest come to: medians, ratios of neighbours in time, and whether the goals are met."""
+"""What the measurements of a contest come to: medians, ratios of neighbours in time, and whether goals and floors are
+met."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .contest import Contest, Goal, Side
 from .measuring import Record, key_of
+
+FLOORS = {
+    ("step 4x128", "plain torch"): 0.9,
+    ("step encoder", "plain torch"): 0.9,
+    ("generation 4x128, batch 1", "plain torch, cached"): 0.7,
+    ("generation 4x128, batch 1", "plain torch, uncached"): 1.0,
+    ("startup: --help", "import torch"): 3.0,
+    ("startup: first step", "import torch"): 0.25,
+}
+"""(contest, side): how many times as good as that side minitf must be (--guard), with room for noise and for other
+machines.
+"""
 
 
 @dataclass(frozen=True)
@@ -116,3 +129,16 @@ def _details(contest: Contest, found: Sequence[Any]) -> list[str]:
             told.append(f"{name} {statistics.median(values):.4g}{extent}")
     said = [str(f["detail"]) for f in found if f is not None and f.get("detail")]
     return told + said[:1]
+
+
+def faults(measured: Iterable[tuple[Contest, Sequence[Row]]]) -> Iterator[str]:
+    """What fell under its floor; a floor whose sides were not measured is a fault too, if its contest took place."""
+    for contest, contest_rows in measured:
+        by_name = {row.side.name: row for row in contest_rows}
+        for (name, side), floor in FLOORS.items():
+            if name == contest.name:
+                ratio = by_name[side].ratio if side in by_name else None
+                if ratio is None:
+                    yield f"{name}: no ratio to {side}; it must be at least {floor:g}"
+                elif ratio < floor:
+                    yield f"{name}: minitf is {ratio:.2f} times as good as {side}; it must be at least {floor:g}"

@@ -11,7 +11,7 @@ import pytest
 import torch
 from benchmarks import __main__ as command
 from benchmarks import quality
-from benchmarks.gpu import correctness, decoding, running, sides, steps, tables, time_to_loss
+from benchmarks.gpu import correctness, decoding, reports, running, steps, tables, time_to_loss
 from benchmarks.gpu.running import Job, Part, Results
 from benchmarks.measuring import Record
 from benchmarks.shapes import SHAPES
@@ -34,7 +34,7 @@ def test_all_sides_of_a_step_have_equal_losses_and_are_timed(
     monkeypatch.setitem(steps.BACKENDS, "cpu", "eager")
     steps.measure(name, None, rounds=2, seconds=0.0)
     found = results_of(capsys)
-    assert [*found] == [f"{name}:{side}" for side in sides.sides_of(name, False)]
+    assert [*found] == [f"{name}:{side}" for side in reports.sides_of(name, False)]
     own, plain, compiled = found.values()
     n = 1 if SHAPES[name].masked else 3
     assert own["losses"][:n] == pytest.approx(plain["losses"][:n], abs=1e-5)

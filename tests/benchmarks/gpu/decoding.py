@@ -17,8 +17,7 @@ from pathlib import Path
 
 from ..generation import CONTEXT, N_TOKENS, prepare
 from ..shapes import SHAPES
-from .reports import reason, tell
-from .sides import OWN
+from .reports import OWN, reason, tell
 
 ROUNDS = 5
 SURE = 16

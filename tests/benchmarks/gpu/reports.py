@@ -1,8 +1,18 @@
-"""How the processes of this benchmark report: a line of JSON for each result, which has a key."""
+"""How the processes of this benchmark report: a line of JSON for each result, which has a key with a side's name."""
 
 import json
 import subprocess
 from typing import Any
+
+from ..shapes import SHAPES
+
+OWN, PLAIN = "minitf", "plain torch"
+
+
+def sides_of(shape: str, nanogpt: bool) -> list[str]:
+    """The sides of a step. minitf comes first, since it measures how many rows fit into memory."""
+    peer = ["nanoGPT", "nanoGPT compiled"] if nanogpt and not SHAPES[shape].masked else []
+    return [OWN, PLAIN, f"{PLAIN} compiled", *peer]
 
 
 def tell(key: str, **figures: Any) -> None:

@@ -34,14 +34,12 @@ from mini_tf.training.machine.device import resolve_setup
 from mini_tf.training.optimizer import build as build_optimizer
 
 from .. import loops, weights
-from ..clock import N_LOSSES
 from ..contest import device
 from ..own import equal_recipe, shape_overrides
 from ..plain import decays, plain
 from ..shapes import SHAPES, Shape
 from . import random_text
-from .reports import Quiet, reason, tell
-from .sides import OWN, PLAIN, sides_of
+from .reports import OWN, PLAIN, Quiet, reason, sides_of, tell
 
 RUN_SECONDS = 400.0
 """Of the run that minitf's settings are chosen for."""
@@ -75,7 +73,7 @@ def batches_of(parts: Parts) -> list[loops.Batch]:
     feed = training_of(
         parts, (), build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype, parts.sharding)
     ).feed
-    return [joined(feed.micro_batches(step)) for step in range(N_LOSSES)]
+    return [joined(feed.micro_batches(step)) for step in range(loops.N_LOSSES)]
 
 
 def joined(micro_batches: list[Any]) -> loops.Batch:
@@ -132,7 +130,7 @@ class Side:
     @classmethod
     def warm(cls, losses: Losses, allocated: int) -> "Side":
         """The side after its first steps. allocated: bytes before it was made."""
-        first = [float(next(losses)) for _ in range(N_LOSSES)]
+        first = [float(next(losses)) for _ in range(loops.N_LOSSES)]
         steps(losses, WARM_UP)
         if device() == "cpu":
             return cls(losses, first, 0)
@@ -193,7 +191,7 @@ def measure(name: str, nanogpt: Path | None, rounds: int = ROUNDS, seconds: floa
         chosen = time.perf_counter() - began
         reference, batches = (
             plain(shape),
-            batches_of(parts)[: 1 if shape.masked else N_LOSSES],
+            batches_of(parts)[: 1 if shape.masked else loops.N_LOSSES],
         )  # equal sizes: compiled once
         weights.copy(reference, parts.model, weights.MINITF_BERT if shape.masked else weights.MINITF_GPT)
         with kernels_of(PLAIN):

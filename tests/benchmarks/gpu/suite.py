@@ -14,8 +14,8 @@ from ..contest import DEVICE, Options, module
 from ..measuring import Record
 from . import card, decoding, tables, time_to_loss
 from .correctness import PRECISIONS, STEPS, cases
+from .reports import OWN, sides_of
 from .running import Job, Part, Results, run
-from .sides import OWN, sides_of
 
 PARTS = ("correctness", "step", "generation", "loss")
 SHARES = {"correctness": 0.22, "step": 0.4, "generation": 0.07, "loss": 1.0}

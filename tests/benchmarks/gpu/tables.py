@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ..measuring import Record
 from ..table import number
-from .sides import OWN, PLAIN
+from .reports import OWN, PLAIN
 
 PEAK_FLOPS = 989e12
 """bf16 products of an H100 or H200, dense, by their data sheets; MFU is told against it as well."""
