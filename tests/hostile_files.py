@@ -12,7 +12,7 @@ from commands import ROOT
 from hostile import HOSTILE, STEERING
 from hypothesis import strategies as st
 
-from mini_tf.data.tokenization.components import CHILDREN, SUPPORTED
+from mini_tf.data.tokenization.guard import CHILDREN, SUPPORTED
 from mini_tf.recipe.keys import keys
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import tokenizers
 
 from mini_tf.data.datasets import Dataset
+from mini_tf.data.mixture import split_sources
 from mini_tf.data.source_files import Files
-from mini_tf.data.source_splits import split_sources
 from mini_tf.data.split import DataSplit, limit_training
 from mini_tf.data.store import Tokenizers
 from mini_tf.data.streamed_text import Shards, StreamSample

@@ -16,8 +16,7 @@ import numpy as np
 
 from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import DataFile
-from mini_tf.data.formats.ranges import Shard, open_shard, read_range
-from mini_tf.data.formats.text_documents import Document
+from mini_tf.data.formats.text_documents import Document, Shard, open_shard, read_range
 from mini_tf.data.formats.text_lines import Errors
 from mini_tf.data.split import DataSplit, Examples, SplitName, hash_text
 from mini_tf.data.tokenization.tokenizer import Tokenizer

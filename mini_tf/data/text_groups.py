@@ -9,7 +9,7 @@ import numpy as np
 from mini_tf.data.batch import Rows
 from mini_tf.data.packing import Packing, id_before
 from mini_tf.data.permutation import permute
-from mini_tf.data.tokenization.input_warnings import between_characters
+from mini_tf.data.tokenization.vocabulary import between_characters
 from mini_tf.nn.layers.head import is_token
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import DataFault

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mini_tf.data.tokenization.input_warnings import last_tokens
-from mini_tf.data.tokenization.vocabulary import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary, last_tokens
 from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.nn import state as states
 from mini_tf.nn.model import Model

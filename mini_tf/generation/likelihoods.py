@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mini_tf.data.tokenization.input_warnings import InputWarnings
+from mini_tf.data.tokenization.prompts import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.decoding import check_finite, pad
 from mini_tf.generation.prompt_ids import Affixes

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from mini_tf.data.tokenization.input_warnings import last_tokens
 from mini_tf.data.tokenization.stream import StopStringFilter, TextStream
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenization.vocabulary import last_tokens
 from mini_tf.generation.decoding import DecodingState
 from mini_tf.generation.decoding_loop import MIN_TOKENS, DecodingLoop, TokenGraphs
 from mini_tf.generation.fast_decoder import FastDecoder

@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from mini_tf.data.tokenization.input_warnings import first_tokens
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.data.tokenization.vocabulary import or_unknown
+from mini_tf.data.tokenization.vocabulary import first_tokens, or_unknown
 from mini_tf.generation.beam import BeamSettings, Hypothesis, beam_search
 from mini_tf.generation.decoding import CachedModel, pad
 from mini_tf.generation.prompt_ids import affixes

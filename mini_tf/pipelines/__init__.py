@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from mini_tf.data.examples import Labels
 from mini_tf.data.store import Store
-from mini_tf.data.tokenization.input_warnings import InputWarnings
+from mini_tf.data.tokenization.prompts import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.likelihoods import TextScorer
 from mini_tf.generation.text_generator import Follower

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from mini_tf.data.tokenization.input_warnings import InputWarnings
+from mini_tf.data.tokenization.prompts import InputWarnings
 from mini_tf.generation.text_generator import GeneratedText, Prompt, ScoredToken, TextGenerator
 from mini_tf.generation.translation import BATCH_SIZE as BEAM_BATCH_SIZE
 from mini_tf.generation.translation import SORTED_BATCHES, Translation, Translator

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 
-from mini_tf.data.tokenization.input_warnings import InputWarnings
+from mini_tf.data.tokenization.prompts import InputWarnings
 from mini_tf.generation.likelihoods import TextScorer
 from mini_tf.generation.mask_filling import Candidate, MaskedPrompt, MaskFiller
 from mini_tf.nn.model import Model

@@ -15,7 +15,7 @@ from mini_tf.data.datasets import Dataset, Reader
 from mini_tf.data.examples import Labels
 from mini_tf.data.packing import Packing
 from mini_tf.data.store import Store, Tokenizers, in_memory
-from mini_tf.data.tokenization.input_warnings import InputWarnings
+from mini_tf.data.tokenization.prompts import InputWarnings
 from mini_tf.generation.decoding import check_finite
 from mini_tf.objectives._task import TaskLoss
 from mini_tf.parallel.dividing import DividedOutputs

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from mini_tf.data.store import Store
-from mini_tf.data.tokenization.input_warnings import first_tokens
 from mini_tf.data.tokenization.prompts import MASK
+from mini_tf.data.tokenization.vocabulary import first_tokens
 from mini_tf.generation.infilling import Infiller
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output, Pipeline, PipelineSettings
 from mini_tf.pipelines._generators import ENCODER_DECODER_UNSUPPORTED, EncoderDecoderGenerator

@@ -21,7 +21,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from mini_tf.data.batch import Rows
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.store import in_memory
-from mini_tf.data.tokenization.input_warnings import InputWarnings
+from mini_tf.data.tokenization.prompts import InputWarnings
 from mini_tf.inspection._texts import untruncated_input
 from mini_tf.nn.tokens import Tokens
 from mini_tf.pipelines import Pipeline, pipeline_of

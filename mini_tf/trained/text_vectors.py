@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mini_tf.data.tokenization.input_warnings import InputWarnings, first_tokens
+from mini_tf.data.tokenization.prompts import InputWarnings
+from mini_tf.data.tokenization.vocabulary import first_tokens
 from mini_tf.generation.decoding import check_finite, pad
 from mini_tf.nn.layers.head import TOKEN_POOLS, TaskHead, pooled, token_index
 from mini_tf.nn.tokens import Tokens

@@ -12,8 +12,7 @@ import tokenizers
 from commands import minitf, trained
 from tokenizers import models, normalizers, pre_tokenizers
 
-from mini_tf.data.tokenization.input_warnings import InputWarnings
-from mini_tf.data.tokenization.prompts import PromptTokenizer
+from mini_tf.data.tokenization.prompts import InputWarnings, PromptTokenizer
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe.kinds import listing
 from mini_tf.recipe.sections import Tokenizer as Settings

@@ -23,8 +23,8 @@ from mini_tf.data.batch import Rows
 from mini_tf.data.examples import ASSISTANT, Example, Labels, Pair
 from mini_tf.data.packing import Shape
 from mini_tf.data.store import in_memory
-from mini_tf.data.tokenization.input_warnings import first_tokens, last_tokens
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenization.vocabulary import first_tokens, last_tokens
 from mini_tf.generation.decoding import DecodingState
 from mini_tf.generation.mask_filling import Candidate, MaskFiller
 from mini_tf.generation.prompt_ids import affixes

@@ -26,9 +26,8 @@ from mini_tf.data.split import (
 )
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.coverage import Coverage
-from mini_tf.data.tokenization.input_warnings import first_tokens, last_tokens
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.data.tokenization.vocabulary import Vocabulary
+from mini_tf.data.tokenization.vocabulary import Vocabulary, first_tokens, last_tokens
 from mini_tf.data.windows import Windows
 from mini_tf.recipe import sections
 from mini_tf.scores.label_scores import log_loss, macro_f1

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from mini_tf.data.formats import text_documents as formats
 from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import find_files
-from mini_tf.data.formats.ranges import open_shard, read_range
-from mini_tf.data.formats.text_documents import read, read_raw
+from mini_tf.data.formats.text_documents import open_shard, read, read_range, read_raw
 from mini_tf.recipe.data import FORMATS
 from mini_tf.system.errors import DataFault, Unavailable
 

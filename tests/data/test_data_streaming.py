@@ -22,11 +22,10 @@ from hypothesis import strategies as st
 
 from mini_tf.data import streamed_text, windows
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.data.formats import ranges
+from mini_tf.data.formats import text_documents
 from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import find_files
-from mini_tf.data.formats.ranges import open_shard, read_range
-from mini_tf.data.formats.text_documents import Document, read
+from mini_tf.data.formats.text_documents import Document, open_shard, read, read_range
 from mini_tf.data.packing import BlockLayout, Shape
 from mini_tf.data.streamed_text import HeldOut, Shards, StreamedText
 from mini_tf.data.tokenization.tokenizer import Tokenizer
@@ -55,7 +54,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(streamed_text, "VAL_BYTES", 1 << 13)
     monkeypatch.setattr(windows, "MIN_BYTES", 1 << 10)
     monkeypatch.setattr(windows, "MAX_OPEN", 8)
-    monkeypatch.setattr(ranges, "CUT", 1 << 12)
+    monkeypatch.setattr(text_documents, "CUT", 1 << 12)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"
@@ -130,7 +129,7 @@ def test_a_long_document_is_cut_at_the_same_lines_by_any_part(
     path = tmp_path_factory.getbasetemp() / "cut.txt"
     path.write_bytes("".join(pieces).encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranges, "CUT", 32)
+        patch.setattr(text_documents, "CUT", 32)
         found, whole = in_parts(str(path), places), in_parts(str(path), set())
     assert [(one.text, one.opens) for one in found] == [(one.text, one.opens) for one in whole]
     assert all(len(one.text) <= 2 * 32 + 70 for one in whole)

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mini_tf.data.corpora import associative_recall, copy, corridor, world, world_facts, world_translation
-from mini_tf.data.corpora._world import streams
-from mini_tf.data.corpora._world.grammar_documents import ADVERBS, PREPOSITIONS, RECENT
-from mini_tf.data.corpora._world.lexicon import SUPERSENSES, Lexeme, Sampler, lexicon
+from mini_tf.data.corpora import _lexicon, associative_recall, copy, corridor, world, world_facts, world_translation
+from mini_tf.data.corpora._grammar_documents import ADVERBS, PREPOSITIONS, RECENT
+from mini_tf.data.corpora._lexicon import SUPERSENSES, Lexeme, Sampler, lexicon
 from mini_tf.data.corpora.world_translation import CASES, DETERMINERS, PAST, PLURAL
 from mini_tf.recipe.corpora import find_corpus
 from mini_tf.system.cache import hash_of
@@ -323,7 +322,7 @@ def test_settings_that_give_too_few_different_documents_are_refused() -> None:
 @pytest.mark.parametrize("kind", [world, world_facts, world_translation])
 def test_every_corpus_of_different_documents_ends(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here at the first repetition."""
-    monkeypatch.setattr(streams, "MAX_REPEATS", 1)
+    monkeypatch.setattr(_lexicon, "MAX_REPEATS", 1)
     short = {
         world: {"n_sentences": 1, "cue": False},
         world_facts: {"n_facts": 1, "n_distractors": 0},

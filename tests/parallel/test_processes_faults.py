@@ -23,7 +23,7 @@ from threads import in_threads
 
 from mini_tf.cli.terminal import workers
 from mini_tf.cli.terminal.workers import worker_console
-from mini_tf.data.tokenization.input_warnings import InputWarnings
+from mini_tf.data.tokenization.prompts import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.jobs.session import Session
 from mini_tf.parallel import launching, reduction, torch_group

@@ -14,7 +14,7 @@ from mini_tf.recipe.text_input import read_lines
 from mini_tf.system.errors import DataFault, UsageFault, batches_of
 
 if TYPE_CHECKING:
-    from mini_tf.data.tokenization.input_warnings import InputWarnings
+    from mini_tf.data.tokenization.prompts import InputWarnings
     from mini_tf.pipelines import Generator, Output
     from mini_tf.trained.opening import Trained
 

@@ -12,7 +12,7 @@ from mini_tf.system.errors import DataFault, UsageFault
 from mini_tf.system.processes import WorkerFault, is_worker
 
 if TYPE_CHECKING:
-    from mini_tf.data.tokenization.input_warnings import InputWarnings
+    from mini_tf.data.tokenization.prompts import InputWarnings
     from mini_tf.parallel.group import ProcessGroup
 
 Item = TypeVar("Item")

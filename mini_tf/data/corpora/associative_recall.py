@@ -9,8 +9,7 @@ fillers between.
 
 from pydantic import Field
 
-from mini_tf.data.corpora._world.lexicon import Sampler
-from mini_tf.data.corpora._world.streams import KEYS, MAX_WORDS, SYMBOLS, StreamSettings
+from mini_tf.data.corpora._lexicon import KEYS, MAX_WORDS, SYMBOLS, Sampler, StreamSettings
 
 
 class Settings(StreamSettings):

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 
 from pydantic import Field
 
-from mini_tf.data.corpora._world.lexicon import Sampler
-from mini_tf.data.corpora._world.streams import SYMBOLS, StreamSettings
+from mini_tf.data.corpora._lexicon import SYMBOLS, Sampler, StreamSettings
 
 
 class Settings(StreamSettings):

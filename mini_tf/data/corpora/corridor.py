@@ -6,8 +6,7 @@ Every other word is known without the cue or drawn at random. Source: the corrid
 arXiv:2105.06548, as text.
 """
 
-from mini_tf.data.corpora._world.lexicon import Sampler
-from mini_tf.data.corpora._world.streams import SYMBOLS, StreamSettings
+from mini_tf.data.corpora._lexicon import SYMBOLS, Sampler, StreamSettings
 
 
 class Settings(StreamSettings):

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice
 from typing import NamedTuple
 
-from mini_tf.data.corpora._world.lexicon import Sampler
+from mini_tf.data.corpora._lexicon import Sampler
 from mini_tf.recipe.corpora import CorpusSettings
 
 N_PAIRS = 8_000

@@ -5,15 +5,15 @@
 A label column has one entry for each word of `text`, so it can be read as tags: `data.fields: {text: text, label:
 senses}`; `topic` is a class of the document, `kinds` are several labels. Indices count words from 0; a root has the
 head -1, a word that is no pronoun the antecedent -1. Words have frequencies of rank^-zipf within their supersense and
-topic. The columns are described in `_world/grammar_documents.py`, the language in `_world/lexicon.py`.
+topic. The columns are described in `_grammar_documents.py`, the language in `_lexicon.py`.
 """
 
 from collections.abc import Iterator
 
 from pydantic import Field
 
-from mini_tf.data.corpora._world.grammar_documents import WorldDocument, documents
-from mini_tf.data.corpora._world.streams import WorldSettings
+from mini_tf.data.corpora._grammar_documents import WorldDocument, documents
+from mini_tf.data.corpora._lexicon import WorldSettings
 
 
 class Settings(WorldSettings):

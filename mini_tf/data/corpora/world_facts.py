@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from mini_tf.data.corpora._world.grammar_documents import Grammar, verb_form
-from mini_tf.data.corpora._world.lexicon import Lexicon, Sampler
-from mini_tf.data.corpora._world.streams import WorldSettings
+from mini_tf.data.corpora._grammar_documents import Grammar, verb_form
+from mini_tf.data.corpora._lexicon import Lexicon, Sampler, WorldSettings
 from mini_tf.recipe.kinds import Share
 
 

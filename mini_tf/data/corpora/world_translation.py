@@ -6,8 +6,8 @@ The target has another order, endings of case, and another word for each sense o
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mini_tf.data.corpora._world.grammar_documents import ADVERBS, PREPOSITIONS, SyntaxNode, sentences
-from mini_tf.data.corpora._world.streams import WorldSettings
+from mini_tf.data.corpora._grammar_documents import ADVERBS, PREPOSITIONS, SyntaxNode, sentences
+from mini_tf.data.corpora._lexicon import WorldSettings
 
 
 class Settings(WorldSettings):

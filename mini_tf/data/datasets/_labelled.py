@@ -17,9 +17,8 @@ from mini_tf.data.formats import columns
 from mini_tf.data.formats.columns import Cell
 from mini_tf.data.packing import ExampleRows, Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store
-from mini_tf.data.tokenization.input_warnings import between_characters
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.data.tokenization.vocabulary import or_unknown
+from mini_tf.data.tokenization.vocabulary import between_characters, or_unknown
 from mini_tf.drawing.labels import caption
 from mini_tf.recipe.data import LABEL_COLUMNS
 from mini_tf.system.errors import DataFault

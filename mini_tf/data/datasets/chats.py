@@ -26,7 +26,7 @@ from mini_tf.data.formats import columns
 from mini_tf.data.formats.columns import Cell
 from mini_tf.data.packing import Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store, Tokenizers
-from mini_tf.data.tokenization.input_warnings import between_characters
+from mini_tf.data.tokenization.vocabulary import between_characters
 from mini_tf.recipe.corpora import has_pairs
 from mini_tf.recipe.data import Data
 from mini_tf.system.errors import DataFault

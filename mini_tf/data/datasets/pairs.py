@@ -20,8 +20,7 @@ from mini_tf.data.formats.data_files import DataFile, find_files
 from mini_tf.data.formats.text_lines import read_lines
 from mini_tf.data.packing import ExampleRows, Packing, Shape, Spans, source_start
 from mini_tf.data.store import Encoded, Store, Tokenizers
-from mini_tf.data.tokenization.input_warnings import between_characters
-from mini_tf.data.tokenization.vocabulary import or_unknown
+from mini_tf.data.tokenization.vocabulary import between_characters, or_unknown
 from mini_tf.recipe.data import Data, FilePair
 from mini_tf.system.errors import DataFault
 

@@ -17,8 +17,8 @@ from mini_tf.data.formats import columns
 from mini_tf.data.formats.columns import Cell
 from mini_tf.data.packing import Packing, Shape, Spans
 from mini_tf.data.store import Encoded, Store, Tokenizers
-from mini_tf.data.tokenization.input_warnings import between_characters
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenization.vocabulary import between_characters
 from mini_tf.scores.entities import OUTSIDE, lax_rules, mark_entities
 from mini_tf.system.errors import DataFault
 

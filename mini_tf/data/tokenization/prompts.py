@@ -1,16 +1,19 @@
-"""[MASK] in prompts: the only text that becomes a special token, where the model has masks.
+"""Prompts: [MASK], the only text that becomes a special token, where the model has masks; and warnings about prompts.
 
 If tokens can begin with the space before their word, the space before [MASK] belongs to the mask, as in RoBERTa (Liu et
 al. 2019, arXiv:1907.11692, released code).
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenizers import SPECIALS
+from mini_tf.parallel.group import ProcessGroup
 from mini_tf.system.errors import DataFault
+from mini_tf.system.strict_json import short
 
 MASK = SPECIALS["mask"]
 """How a mask is written, whatever the name of the tokenizer's mask token."""
@@ -59,3 +62,89 @@ class PromptTokenizer(Tokenizer):
             piece for id, part in zip(masks, parts[1:], strict=False) for piece in (np.array([id], np.int32), part)
         ]
         return np.concatenate([parts[0], *pieces])
+
+
+MAX_LISTED = 5
+"""Unknown characters that are listed; the others are counted."""
+
+
+class InputWarnings:
+    """unit: the name of one text. cut: the side that is truncated, "first" or "last"."""
+
+    def __init__(self, tokenizer: Tokenizer, context: int, unit: str = "prompt", cut: str = "first") -> None:
+        self._tokenizer, self._context, self._unit, self._cut = tokenizer, context, unit, cut
+        self._n = self._n_cut = self._n_plain = self._n_grown = self._n_space = 0
+        self._one = ""
+        self._unknown: Counter[str] = Counter()
+
+    def add(
+        self, parts: Iterable[str], length: int = 0, n_cut: int = 0, where: str = "", continues: bool = False
+    ) -> list[str]:
+        """Count a text of `length` tokens, of which `n_cut` are truncated; the warnings about this text.
+
+        parts: the texts as encoded. where: "stdin:3". continues: the model continues the last of them.
+        """
+        parts = [*parts]
+        unknown = sum(map(self._tokenizer.count_lost_text, parts), Counter[str]())
+        has_plain_mask = not self._tokenizer.reads_masks and any(MASK in part for part in parts)
+        ends_in_space = continues and parts[-1].endswith(" ") and self._tokenizer.has_space_prefixed_tokens
+        self._n_plain, self._n_space = self._n_plain + has_plain_mask, self._n_space + ends_in_space
+        self._n, self._unknown = self._n + 1, self._unknown + unknown
+        warning = f"the {self._unit} has {length} tokens; the {self._cut} {n_cut} are truncated" if n_cut else ""
+        if warning:
+            self._n_cut, self._one = self._n_cut + 1, f"{where}: {warning}" if where else warning
+        others = [*self._unknown_warning(unknown), *self._space_warning(ends_in_space), *_mask_warning(has_plain_mask)]
+        return [*filter(None, [warning]), *others]
+
+    def add_grown(self, n: int) -> list[str]:
+        """Count `n` generated texts that outgrew the context; the warning about them."""
+        self._n_grown += n
+        return self._grown_warning(n)
+
+    def join(self, group: ProcessGroup) -> None:
+        """Count the texts of all processes; all of them call it."""
+        numbers = [self._n, self._n_cut, self._n_plain, self._n_grown, self._n_space]
+        of_all = group.all_gather((numbers, self._one, self._unknown))
+        totals = map(sum, zip(*(numbers for numbers, _, _ in of_all), strict=True))
+        self._n, self._n_cut, self._n_plain, self._n_grown, self._n_space = totals
+        self._one = next((one for _, one, _ in of_all if one), "")
+        self._unknown = sum((Counter(unknown) for _, _, unknown in of_all), Counter[str]())
+
+    def notes(self) -> list[str]:
+        """The warnings about all texts."""
+        cut = [self._one] if self._n_cut == 1 else []
+        if self._n_cut > 1:
+            longer = (
+                f"{self._n_cut:,} of {self._n:,} {self._unit}s are longer than the context of {self._context} tokens"
+            )
+            cut = [f"{longer}; their {self._cut} tokens are truncated"]
+        return [
+            *cut,
+            *self._unknown_warning(self._unknown),
+            *self._space_warning(self._n_space),
+            *_mask_warning(bool(self._n_plain)),
+            *self._grown_warning(self._n_grown),
+        ]
+
+    def _grown_warning(self, n: int) -> list[str]:
+        subject = "a text grew" if n == 1 else f"{n:,} texts grew"
+        end = f"the context of {self._context} tokens; from there on the model saw only the last half of it"
+        return [f"{subject} longer than {end}"] if n else []
+
+    def _space_warning(self, n: int) -> list[str]:
+        subject = f"the {self._unit} ends" if n == 1 else f"{n:,} {self._unit}s end"
+        return [f"{subject} in a space, but the tokenizer has it with the next word: leave it out"] if n else []
+
+    def _unknown_warning(self, unknown: Counter[str]) -> list[str]:
+        if not unknown:
+            return []
+        listed = ", ".join(repr(short(text)) for text in list(unknown)[:MAX_LISTED])
+        more = len(unknown) - MAX_LISTED
+        rest = f" and {more:,} other{'s' * (more > 1)}" if more > 0 else ""
+        total = f" ({unknown.total():,} in all)" if unknown.total() > min(len(unknown), MAX_LISTED) else ""
+        instead = "they are dropped" if self._tokenizer.vocabulary.unk is None else "the unknown token replaces them"
+        return [f"the tokenizer has no token for {listed}{rest}{total}; {instead}"]
+
+
+def _mask_warning(has_plain_mask: bool) -> list[str]:
+    return [PLAIN_MASK] if has_plain_mask else []

@@ -18,8 +18,7 @@ import tokenizers
 from tokenizers import normalizers
 
 from mini_tf.data.tokenization import tokenizer_files
-from mini_tf.data.tokenization.components import may_backtrack
-from mini_tf.data.tokenization.guard import call_guarded, check_token_count
+from mini_tf.data.tokenization.guard import call_guarded, check_token_count, may_backtrack
 from mini_tf.data.tokenization.pieces import (
     PieceTable,
     kind_of,

@@ -12,8 +12,8 @@ from pathlib import Path
 import tokenizers
 from tokenizers import Regex, pre_tokenizers, processors
 
-from mini_tf.data.tokenization import components, vocab_files
-from mini_tf.data.tokenization.guard import call_guarded
+from mini_tf.data.tokenization import vocab_files
+from mini_tf.data.tokenization.guard import call_guarded, check_components
 from mini_tf.data.tokenization.vocabulary import Template
 from mini_tf.system.errors import DataFault, suggest
 from mini_tf.system.limits import limits
@@ -72,7 +72,7 @@ def find_tokenizer_file(folder: Path) -> Path | None:
 def _parse(file: Path, path: Path) -> tuple[tokenizers.Tokenizer, list[str]]:
     if file.suffix in vocab_files.SUFFIXES:
         made, notes = vocab_files.load(file, _read_bytes(file, path), _read)
-        checked, more = components.check(made)
+        checked, more = check_components(made)
         return tokenizers.Tokenizer.from_str(checked), notes + more
     text = _read(file, path)
     names = [name for known in SPECIAL_NAMES.values() for name in known] + list(OTHER_SPECIALS)
@@ -80,7 +80,7 @@ def _parse(file: Path, path: Path) -> tuple[tokenizers.Tokenizer, list[str]]:
         return vocab_files.word_piece(file, text, _read, names)
     if file.name.endswith("vocab.json"):
         return vocab_files.byte_level(file, text, _read, names)
-    checked, notes = components.check(text)
+    checked, notes = check_components(text)
     return tokenizers.Tokenizer.from_str(checked), notes
 
 

@@ -1,4 +1,4 @@
-"""The ids of a tokenizer: their number, those of special tokens, and how they are stored."""
+"""The ids of a tokenizer: their number, those of special tokens, how they are stored, and where they may be cut."""
 
 import hashlib
 import re
@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mini_tf.recipe.sections import ROLES, SingleTokenizer
 from mini_tf.system.errors import DataFault
@@ -108,6 +109,36 @@ def compact(ids: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
 
 def id_dtype(vocabulary: Vocabulary) -> type[np.uint16] | type[np.uint32]:
     return np.uint16 if vocabulary.size <= 1 << 16 else np.uint32
+
+
+MAX_INSIDE = 3
+"""Tokens of a character that do not begin it, at most: UTF-8 has up to four bytes."""
+
+
+def between_characters(vocabulary: Vocabulary, ids: np.ndarray, cuts: ArrayLike, limits: ArrayLike) -> np.ndarray:
+    """Cuts of a sequence of ids, each moved towards its limit, at most up to it, out of a character.
+
+    A cut c is between ids[c - 1] and ids[c]; all of one call have their limits on the same side. Where nothing else
+    would be kept, up to the limit, a cut stays: then a single character is longer than the context.
+    """
+    cuts, limits = np.asarray(cuts), np.asarray(limits)
+    if not vocabulary.inside_characters:
+        return cuts
+    inside, moved = np.fromiter(vocabulary.inside_characters, int), cuts
+    for _ in range(MAX_INSIDE):
+        splits = np.isin(ids[np.minimum(moved, len(ids) - 1)], inside) & (moved < len(ids))
+        moved = moved + np.where(splits, np.sign(limits - moved), 0)
+    return np.where(moved == limits, cuts, moved)
+
+
+def first_tokens(vocabulary: Vocabulary, ids: np.ndarray, n: int) -> int:
+    """How many of at most the first `n` ids are kept."""
+    return int(between_characters(vocabulary, ids, n, 0)) if n < len(ids) else len(ids)
+
+
+def last_tokens(vocabulary: Vocabulary, ids: np.ndarray, n: int) -> int:
+    """How many of at most the last `n` ids are kept."""
+    return len(ids) - int(between_characters(vocabulary, ids, len(ids) - n, len(ids))) if n < len(ids) else len(ids)
 
 
 _CACHED_WORDS = 2**16

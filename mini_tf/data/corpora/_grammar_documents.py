@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mini_tf.data.corpora._world.lexicon import FRAMES, SUPERSENSES, Lexeme, Lexicon, Sampler
+from mini_tf.data.corpora._lexicon import FRAMES, SUPERSENSES, Lexeme, Lexicon, Sampler
 
 DETERMINERS = (("the", "the"), ("the", "the"), ("a", "some"), ("this", "these"))
 """Singular and plural."""

@@ -1,4 +1,6 @@
-"""The words of the synthetic world: invented stems with supersense, gender, topic, homonyms and translations.
+"""The words of the synthetic world, and the settings of the corpora that are made of them.
+
+An invented stem has a supersense, a gender, a topic, a translation, and maybe homonyms.
 
 A word's place decides its frequency: among the nouns of one supersense and topic, the verbs of one frame and the
 adjectives of one supersense, the word of rank r has a probability proportional to r^-zipf. The lexicon depends on its
@@ -6,13 +8,18 @@ sizes only, never on the seed of a corpus, so another seed gives other documents
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, islice, product
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+from pydantic import Field
+
+from mini_tf.recipe.corpora import CorpusSettings
+from mini_tf.recipe.kinds import Rules
+from mini_tf.system.errors import DataFault
 
 T = TypeVar("T")
 
@@ -167,3 +174,101 @@ def _share_forms(nouns: dict[tuple[str, int], list[Lexeme]], n: int, sampler: Sa
                 stem = nouns[places[0]][rank].stem
                 for sense, place in enumerate(places, 1):
                     nouns[place][rank] = nouns[place][rank]._replace(stem=stem, sense=sense)
+
+
+MAX_REPEATS = 10_000
+"""Documents in succession that were made before, after which no others are expected."""
+
+
+class WorldSettings(CorpusSettings):
+    """The lexicon depends on the last three settings only."""
+
+    n_documents: int = Field(4000, ge=1, le=10**7)
+    """Documents, or pairs."""
+    seed: int = Field(0, ge=0, le=2**63)
+    """Another seed gives other documents of the same language."""
+    zipf: float = Field(1.0, ge=0, le=3)
+    """Exponent of the word frequencies: the word of rank r has a probability proportional to r^-zipf."""
+    n_lexemes: int = Field(800, ge=MIN_LEXEMES, le=10_000)
+    """Words of the lexicon, without their inflected forms."""
+    n_topics: int = Field(4, ge=1, le=16)
+    """Topics, each with nouns of its own."""
+    homonym_rate: float = Field(0.15, ge=0, le=0.5)
+    """Share of the nouns whose form is also that of other nouns, of other supersenses."""
+
+    @property
+    def lexicon(self) -> Lexicon:
+        return lexicon(self.n_lexemes, self.n_topics, self.homonym_rate)
+
+    def different(self, made: Iterable[T], text: Callable[[T], str], sizes: str) -> Iterator[T]:
+        """The first n_documents of `made` with different texts. sizes: settings that give more texts.
+
+        Raises DataFault if `made` repeats itself.
+        """
+        seen, repeats = set[str](), 0
+        for document in made:
+            repeats = repeats + 1 if text(document) in seen else 0
+            if repeats == 0:
+                seen.add(text(document))
+                yield document
+            if len(seen) == self.n_documents:
+                return
+            if repeats == MAX_REPEATS:
+                message = (
+                    f"{self.word}: only {len(seen)} different documents with these settings; n_documents is"
+                    f" {self.n_documents}"
+                )
+                raise DataFault(message, hint=f"raise {sizes}, or lower n_documents")
+
+
+_WORDS = sorted({lexeme.stem for lexeme in lexicon(400, 1, 0.0).lexemes()})
+MAX_WORDS = 100
+"""Of each list."""
+SYMBOLS, KEYS, FILLERS = _WORDS[:MAX_WORDS], _WORDS[MAX_WORDS : 2 * MAX_WORDS], _WORDS[2 * MAX_WORDS : 3 * MAX_WORDS]
+"""What is to be recalled; what it is recalled by; the rest."""
+
+
+class StreamSettings(CorpusSettings):
+    """Settings of every task on distance: a word must be recalled that stood a number of tokens earlier.
+
+    Every word is one of a list, so a tokenizer with a token for each word makes the distance one in tokens. The column
+    `answers` has the indices of the words (from 0) that can be known from earlier ones only.
+    """
+
+    VERSION, COLUMNS = "1", ("text", "answers")
+
+    n_documents: int = Field(1000, ge=1, le=10**7)
+    """Documents."""
+    distance: int = Field(200, ge=2, le=10**6)
+    """Words from the cue to the answer."""
+    n_symbols: int = Field(8, ge=2, le=MAX_WORDS)
+    """Different words that may be recalled; guessing is right with probability 1 / n_symbols."""
+    n_fillers: int = Field(16, ge=1, le=MAX_WORDS)
+    """Different words between the cue and the answer."""
+    repeat_filler: bool = False
+    """All fillers of a document are one word, so only cues and answers are hard to predict."""
+    seed: int = Field(0, ge=0, le=2**63)
+    """Another seed gives other documents of the same words."""
+
+    @property
+    def shortest(self) -> int:
+        """The smallest distance that leaves room for the task."""
+        return 2
+
+    def rules(self) -> Rules:
+        if self.distance < self.shortest:
+            yield "distance", f"must be at least {self.shortest} for this task, got {self.distance}"
+
+    def document(self, sampler: Sampler) -> tuple[list[str], Iterable[int]]:
+        """The words of a document, and the indices of its answers."""
+        raise NotImplementedError
+
+    def fillers(self, sampler: Sampler, n: int) -> list[str]:
+        words = FILLERS[: self.n_fillers]
+        return [sampler.pick(words)] * n if self.repeat_filler else [sampler.pick(words) for _ in range(n)]
+
+    def rows(self) -> Iterator[dict[str, str]]:
+        sampler = Sampler(self.seed)
+        for _ in range(self.n_documents):
+            words, answers = self.document(sampler)
+            yield {"text": " ".join(words), "answers": " ".join(map(str, answers))}
