@@ -3,11 +3,14 @@
     from mini_tf.testing import attention, run_all
     run_all(attention.cases(Settings(n_features=8)))   # raises AssertionError if a requirement is not met
 
-Each module has `cases(settings)`, a list of named checks; `run_all` runs them and names each that fails.
+Each module has `cases(settings)`, a list of named checks, its public functions of one parameter; `run_all` runs them
+and names each that fails.
 """
 
+import sys
 from collections.abc import Callable, Iterable
 from functools import partial
+from inspect import isfunction, signature
 from typing import NamedTuple, TypeVar
 
 Settings = TypeVar("Settings")
@@ -21,6 +24,14 @@ class Case(NamedTuple):
 
     def __str__(self) -> str:
         return self.name
+
+
+def checks_of(module: str) -> tuple[Callable[..., None], ...]:
+    """The checks of a contract: the public functions of its module that have one parameter and return nothing."""
+    functions = [member for member in vars(sys.modules[module]).values() if isfunction(member)]
+    public = [check for check in functions if check.__module__ == module and not check.__name__.startswith("_")]
+    signatures = {check: signature(check) for check in public}
+    return tuple(check for check, it in signatures.items() if it.return_annotation is None and len(it.parameters) == 1)
 
 
 def cases_of(checks: Iterable[Callable[[Settings], None]], settings: Settings) -> list[Case]:

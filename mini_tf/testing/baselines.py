@@ -6,25 +6,20 @@ which the last third are the validation data.
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured
-from mini_tf.data.encoding import write_stores
 from mini_tf.data.packing import Shape
 from mini_tf.data.split import Examples, as_split
-from mini_tf.data.store import Store, open_store
 from mini_tf.objectives import Objective
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.metrics import metrics_of
 from mini_tf.scores import PACKAGES
-from mini_tf.testing import Case
+from mini_tf.testing import Case, checks_of
 from mini_tf.testing.tiny.datasets import DatasetFixture, Row
 
 CONTEXT = 256
@@ -42,25 +37,16 @@ class BaselineFixture:
     def inputs(self) -> BaselineData:
         data, examples = self.data, self.data.examples
         n = 2 * len(examples) // 3
-        folder = data.folder / "stores"
-        folder.mkdir()
         train, val = Examples.of(lambda: iter(examples[:n])), Examples.of(lambda: iter(examples[n:]))
-        parts = [*as_split(train, "train"), *as_split(val, "val")]
-        facts = write_stores(folder, data.dataset, parts, data.used, data.labels, True)["stores"]
-
-        def opened(split: str) -> Store:
-            name = f"{split}.source"
-            source = open_store(folder, name, facts[name], data.used.source.vocabulary) if name in facts else None
-            return open_store(folder, split, facts[split], data.used.target.vocabulary, source)
-
+        stores = data.stores("stores", [*as_split(train, "train"), *as_split(val, "val")])
         objective: Objective = self.objective.build(data.used.target.vocabulary, data.labels)
         used = data.used.target
         words = used.word_starts if objective.needs_word_starts else None
         sentences = used.sentence_starts if objective.needs_sentence_starts else None
-        rows = data.dataset.packing(opened("val"), Shape(CONTEXT, objective.lookahead, "none", 0, words, sentences))
+        rows = data.dataset.packing(stores["val"], Shape(CONTEXT, objective.lookahead, "none", 0, words, sentences))
         return BaselineData(
             data.dataset,
-            opened("train"),
+            stores["train"],
             rows,
             objective.prepare,
             data.labels,
@@ -96,12 +82,7 @@ def measures_the_same_again(fixture: BaselineFixture) -> None:
     assert torch.equal(torch.get_rng_state(), before[1]), "measure must not use torch's global generator"
 
 
-CONTRACT: tuple[Callable[[BaselineFixture], None], ...] = (
-    declares_its_metrics,
-    needs_known_packages,
-    measures_the_same_again,
-)
-"""All checks for a baseline."""
+CONTRACT = checks_of(__name__)
 
 
 def cases(settings: BaselineSettings, objective: ObjectiveSettings, rows: Sequence[Row]) -> list[Case]:
@@ -115,6 +96,5 @@ def _run(
     objective: ObjectiveSettings,
     rows: Sequence[Row],
 ) -> None:
-    with ExitStack() as entered:
-        folder = Path(entered.enter_context(TemporaryDirectory()))
-        check(BaselineFixture(settings, objective, DatasetFixture(objective.dataset(), rows, folder)))
+    with DatasetFixture.temporary(objective.dataset(), rows) as data:
+        check(BaselineFixture(settings, objective, data))

@@ -1,6 +1,6 @@
 """The contract of included corpora: bytes that the settings alone determine, and the declared format and columns."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
@@ -14,8 +14,8 @@ from mini_tf.data.formats.data_files import DataFile
 from mini_tf.data.formats.tables import rows_of
 from mini_tf.data.formats.text_documents import read
 from mini_tf.recipe.corpora import CorpusSettings
-from mini_tf.testing import Case, cases_of
-from mini_tf.testing.tiny.hash_seeds import depend_on_hash_seed
+from mini_tf.testing import Case, cases_of, checks_of
+from mini_tf.testing.kinds import depend_on_hash_seed
 
 
 def is_written_once_and_deterministic(settings: CorpusSettings) -> None:
@@ -85,14 +85,7 @@ def _with_another(settings: CorpusSettings, name: str) -> Iterator[CorpusSetting
             yield type(settings).model_validate(settings.model_dump() | {name: other})
 
 
-CONTRACT: tuple[Callable[[CorpusSettings], None], ...] = (
-    is_written_once_and_deterministic,
-    rows_do_not_depend_on_hashes,
-    has_the_declared_columns,
-    declares_supported_columns,
-    has_settings_that_change_it,
-)
-"""All checks for a corpus."""
+CONTRACT = checks_of(__name__)
 
 
 def cases(settings: CorpusSettings) -> list[Case]:

@@ -7,8 +7,6 @@ column names.
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ from mini_tf.data.store import in_memory
 from mini_tf.recipe.data import Data, Split
 from mini_tf.recipe.dataset_rules import reading_rules
 from mini_tf.system.errors import DataFault
-from mini_tf.testing import Case
+from mini_tf.testing import Case, checks_of
 from mini_tf.testing.tiny.datasets import DatasetFixture, Row
 
 MANY_ROWS = 32
@@ -260,25 +258,7 @@ def describes_its_data(fixture: DatasetFixture) -> None:
         assert labels == fixture.labels, "read_labels must restore the labels of config.json"
 
 
-CONTRACT: tuple[Callable[[DatasetFixture], None], ...] = (
-    reads_every_row_with_its_location,
-    refuses_a_row_without_a_required_column,
-    refuses_an_invalid_cell,
-    reads_columns_by_the_names_in_a_recipe,
-    reads_columns_by_number_without_a_header,
-    stores_examples_unchanged,
-    splits_by_the_key_of_an_example,
-    excludes_training_examples_from_validation,
-    encodes_examples_independently,
-    encodes_nothing_of_a_label,
-    stores_what_it_encodes,
-    packs_rows_independently,
-    keeps_rows_within_the_context,
-    cuts_a_stream_elsewhere_in_other_epochs,
-    reads_every_example_in_evaluation,
-    describes_its_data,
-)
-"""All checks for a dataset."""
+CONTRACT = checks_of(__name__)
 
 
 def cases(dataset: Dataset, rows: Sequence[Row]) -> list[Case]:
@@ -287,8 +267,8 @@ def cases(dataset: Dataset, rows: Sequence[Row]) -> list[Case]:
 
 
 def _tried(check: Callable[[DatasetFixture], None], dataset: Dataset, rows: Sequence[Row]) -> None:
-    with TemporaryDirectory() as folder:
-        check(DatasetFixture(dataset, rows, Path(folder)))
+    with DatasetFixture.temporary(dataset, rows) as fixture:
+        check(fixture)
 
 
 def _in_memory(examples: Sequence[Any]) -> Examples:

@@ -1,11 +1,9 @@
 """The contract of noises: rate 0 changes nothing, pure, tokens are neither invented nor doubled, the rate is met."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from mini_tf.noises import NoiseSettings, NoisyText
-from mini_tf.testing import Case, cases_of
+from mini_tf.testing import Case, cases_of, checks_of
 
 LENGTHS = (0, 1, 2, 3, 17, 200)
 N_TEXTS = 20
@@ -87,15 +85,7 @@ def replaces_or_removes_the_share_of_the_tokens(settings: NoiseSettings) -> None
     assert abs(mean) <= 4 * error, f"at rate 0.3 a text must lose that share of its tokens, not {mean:+.3f} tokens more"
 
 
-CONTRACT: tuple[Callable[[NoiseSettings], None], ...] = (
-    rate_0_changes_nothing,
-    apply_is_pure,
-    tokens_are_neither_invented_nor_doubled,
-    declarations_are_true,
-    noises_follow_each_other,
-    replaces_or_removes_the_share_of_the_tokens,
-)
-"""All checks for a noise."""
+CONTRACT = checks_of(__name__)
 
 
 def cases(settings: NoiseSettings) -> list[Case]:

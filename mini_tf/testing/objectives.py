@@ -19,20 +19,22 @@ from mini_tf.objectives import NATS_PER_TOKEN, LossSums, ObjectiveSettings, Task
 from mini_tf.recipe.kind_settings.inference_settings import changed_training_keys
 from mini_tf.recipe.metrics import metrics_of
 from mini_tf.recipe.sections import Train
-from mini_tf.testing import Case, cases_of
-from mini_tf.testing.rows import N_ROWS
-from mini_tf.testing.tiny.comparing import (
+from mini_tf.testing import Case, cases_of, checks_of
+from mini_tf.testing.tiny.datasets import Row
+from mini_tf.testing.tiny.objectives import (
+    N_ROWS,
+    Given,
+    Tried,
     added,
     differ,
     equal,
     near,
     other_padding,
     target_indices,
+    tiny_objective,
     unpadded,
     with_other_tokens,
 )
-from mini_tf.testing.tiny.datasets import Row
-from mini_tf.testing.tiny.objectives import Given, Tried, tiny_objective
 
 STEPS = 400
 """Maximum number of steps to overfit eight rows."""
@@ -347,22 +349,7 @@ def task_does_not_change_the_model(tried: Tried) -> None:
     assert all(torch.equal(tensor, drawn[1][name]) for name, tensor in drawn[0].items()), message
 
 
-CONTRACT = (
-    micro_batches_change_nothing,
-    padding_changes_nothing,
-    ignored_targets_change_nothing,
-    prepare_is_pure,
-    parts_are_counted,
-    evaluation_is_repeatable,
-    training_and_evaluation_have_the_same_loss,
-    equal_logits_have_the_loss_log_v,
-    inputs_hide_the_targets,
-    packed_documents_are_apart,
-    the_penalty_of_a_mixer_is_kept,
-    half_precision_preserves_the_loss,
-    eight_rows_are_overfitted,
-    task_does_not_change_the_model,
-)
+CONTRACT = checks_of(__name__)
 
 
 def cases(settings: ObjectiveSettings, rows: Sequence[Row] | None = None) -> list[Case]:

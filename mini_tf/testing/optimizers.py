@@ -4,14 +4,14 @@ The settings need a learning rate `lr` that minimizes a loss of curvature 1 in 4
 other checks gradients are random, with fixed seeds.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter, Role, state_bytes
-from mini_tf.testing import Case, cases_of
+from mini_tf.testing import Case, cases_of, checks_of
 
 _SHAPES: dict[str, tuple[Role, tuple[int, ...], tuple[int, ...]]] = {
     "matrix": ("matrix", (6, 4), ()),
@@ -235,24 +235,7 @@ def updates_rows_by_themselves_unless_it_needs_the_whole(settings: OptimizerSett
         assert same, f"{name}: rows by themselves must give what the whole gives; else `needs_whole` must be True"
 
 
-CONTRACT: tuple[Callable[[OptimizerSettings], None], ...] = (
-    minimizes_a_quadratic,
-    is_deterministic_to_the_bit,
-    continues_from_its_saved_state_to_the_bit,
-    allocates_the_declared_state_bytes,
-    refuses_mismatched_state,
-    skips_parameters_without_gradient,
-    returns_the_gradient_norm,
-    multiplies_gradients_by_the_factor,
-    takes_numbers_on_the_device,
-    scales_the_learning_rate_of_each_parameter,
-    changes_nothing_at_learning_rate_zero,
-    decays_matrices_and_nothing_else,
-    supports_every_matmul_dtype,
-    updates_parameters_of_one_role_alone,
-    updates_rows_by_themselves_unless_it_needs_the_whole,
-)
-"""All checks for an optimizer."""
+CONTRACT = checks_of(__name__)
 
 
 def cases(settings: OptimizerSettings) -> list[Case]:

@@ -7,11 +7,8 @@ tiny untrained model; for the command `generate` also with prompts.
 import json
 import math
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -28,7 +25,7 @@ from mini_tf.pipelines import Pipeline, pipeline_of
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.kind_settings.pipelines import GENERATE_OPTIONS
 from mini_tf.recipe.metrics import metrics_of
-from mini_tf.testing import Case
+from mini_tf.testing import Case, checks_of
 from mini_tf.testing.tiny.datasets import DatasetFixture, Row
 from mini_tf.testing.tiny.pipelines import PipelineFixture
 from mini_tf.trained.framing import prompt_tokenizer, text_affixes
@@ -279,20 +276,7 @@ def shows_the_same_row_in_any_batch(fixture: PipelineFixture) -> None:
         assert json.dumps(together) == json.dumps(alone), f"a row must not depend on the batch: {together} {alone}"
 
 
-CONTRACT: tuple[Callable[[PipelineFixture], None], ...] = (
-    implements_its_command,
-    generates_the_same_in_any_batch,
-    predicts_the_same_in_any_batch,
-    reads_a_text_as_it_is_inspected,
-    scores_texts_the_same_in_any_batch,
-    measures_the_declared_metrics,
-    predicts_the_given_labels_of_an_overfitted_model,
-    averages_models_if_declared,
-    generates_texts_with_references,
-    samples_are_deterministic_text,
-    shows_the_same_row_in_any_batch,
-)
-"""All checks for a pipeline."""
+CONTRACT = checks_of(__name__)
 
 
 def cases(objective: ObjectiveSettings, rows: Sequence[Row], prompts: Sequence[str] = ()) -> list[Case]:
@@ -303,9 +287,8 @@ def cases(objective: ObjectiveSettings, rows: Sequence[Row], prompts: Sequence[s
 def _tried(
     check: Callable[[PipelineFixture], None], objective: ObjectiveSettings, rows: Sequence[Row], prompts: Sequence[str]
 ) -> None:
-    with ExitStack() as files:
-        folder = Path(files.enter_context(TemporaryDirectory()))
-        check(PipelineFixture(objective, DatasetFixture(objective.dataset(), rows, folder), prompts))
+    with DatasetFixture.temporary(objective.dataset(), rows) as data:
+        check(PipelineFixture(objective, data, prompts))
 
 
 def _unpadded(shown: dict[str, Any]) -> dict[str, Any]:

@@ -3,12 +3,11 @@
 Rates are those of `training.schedule.factor`, relative to the peak and including the warmup.
 """
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 from mini_tf.schedules import ScheduleSettings
-from mini_tf.testing import Case, cases_of
+from mini_tf.testing import Case, cases_of, checks_of
 from mini_tf.training.schedule import Horizon, TrainingSchedule, lr_factor
 
 _LENGTHS = (1, 2, 3, 10, 97, 1000)
@@ -96,18 +95,7 @@ def restarts_for_an_extension(settings: ScheduleSettings) -> None:
     )
 
 
-CONTRACT: tuple[Callable[[ScheduleSettings], None], ...] = (
-    rates_are_positive_up_to_the_peak,
-    warms_up_in_equal_steps,
-    converts_a_warmup_share_to_steps,
-    stays_above_the_floor,
-    ends_at_the_floor_if_declared,
-    never_rises_after_warmup_if_declared,
-    is_continuous_if_declared,
-    accepts_a_fractional_number_of_steps,
-    restarts_for_an_extension,
-)
-"""All checks for a schedule."""
+CONTRACT = checks_of(__name__)
 
 
 def cases(settings: ScheduleSettings) -> list[Case]:

@@ -1,14 +1,13 @@
 """The contract of trainable tokenizers: encoding is lossless except for declared losses, training deterministic."""
 
 import json
-from collections.abc import Callable
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenizers import SPECIALS
 from mini_tf.recipe.kind_settings import TokenizerSettings
 from mini_tf.recipe.kinds import kinds_of
-from mini_tf.testing import Case, cases_of
-from mini_tf.testing.tiny.hash_seeds import depend_on_hash_seed
+from mini_tf.testing import Case, cases_of, checks_of
+from mini_tf.testing.kinds import depend_on_hash_seed
 
 SAMPLE = 'The cat sat on the mat. It\'s 3.5 "naïve" 日本!\n\n\tAnd </s> or [MASK], <pad> too.\n'
 DIFFICULT = [
@@ -121,15 +120,7 @@ def is_recognized_by_its_file(settings: TokenizerSettings) -> None:
         assert not settings.matches(content), f"matches must be false of a tokenizer.json of the kind {word}"
 
 
-CONTRACT: tuple[Callable[[TokenizerSettings], None], ...] = (
-    round_trips_text_except_declared_losses,
-    has_the_special_tokens_first,
-    respects_vocab_size,
-    training_is_deterministic,
-    training_does_not_depend_on_hashes,
-    is_recognized_by_its_file,
-)
-"""All checks for a tokenizer."""
+CONTRACT = checks_of(__name__)
 
 
 def cases(settings: TokenizerSettings) -> list[Case]:

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from toys import DIMS, Fading, FadingMean, mixer_kinds, mixer_settings, own_view, present, seeded, tiny_mixer
+from toys import DIMS, Fading, mixer_kinds, mixer_settings, own_view, present, seeded, tiny_mixer
 
 from mini_tf.nn import state as states
 from mini_tf.nn.block import Block, CrossInput, ResidualStep
@@ -62,7 +61,7 @@ def pairs_of(model: str = "decoder", among: tuple[str, ...] = ("rotary", "alibi"
 CASES = pairs_of()
 
 
-@pytest.mark.parametrize(("mixer", "positions"), CASES)
+@pytest.mark.parametrize(("mixer", "positions"), [("softmax", "learned"), ("softmax", "rotary"), ("window", "alibi")])
 def test_a_decoder_fed_in_steps_and_left_padded_scores_as_fed_whole(mixer: str, positions: str) -> None:
     model, ids = model_of("decoder", (mixer, "toy"), positions), some_ids(2, 9)
     whole = scores(model, Tokens(ids))
@@ -82,22 +81,9 @@ def test_a_decoder_fed_in_steps_and_left_padded_scores_as_fed_whole(mixer: str, 
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
-def test_asking_for_some_positions_gives_the_rows_of_all_positions(kind: str) -> None:
-    model, ids = model_of(kind, positions="learned", head="bert"), some_ids(3, 8)
-    torch.nn.init.normal_(model.head.linear.bias)  # type: ignore[union-attr, arg-type]
-    at = torch.tensor([0, 5, 9, 23])
-    everywhere = scores(model, Tokens(ids))
-    torch.testing.assert_close(scores(model, Tokens(ids), at=at), everywhere.flatten(0, 1)[at], rtol=0, atol=1e-12)
-    words = torch.tensor([3, 39])
-    hidden = model(Tokens(ids)).y
-    torch.testing.assert_close(model.logits(hidden, words), everywhere[..., words], rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["encoder", "decoder"])
-@pytest.mark.parametrize("positions", listing("positions"))
-def test_documents_that_share_a_row_are_scored_as_each_alone(positions: str, kind: str) -> None:
+def test_documents_that_share_a_row_are_scored_as_each_alone(kind: str) -> None:
     """Positions of each begin at 0, pairs of tokens do not reach over its beginning, and it sees itself alone."""
-    model, ids = model_of(kind, positions=positions, n_layers=2, ngrams=(50,)), some_ids(2, 9)
+    model, ids = model_of(kind, positions="learned", n_layers=2, ngrams=(50,)), some_ids(2, 9)
     segments = torch.tensor([[1, 1, 1, 2, 2, 2, 2, 2, 2], [1, 1, 2, 2, 2, 3, 3, 0, 0]])
     together = scores(model, Tokens(ids, TokenPositions.packed(segments)))
     for row, document in ((0, 1), (0, 2), (1, 1), (1, 2), (1, 3)):
@@ -105,13 +91,10 @@ def test_documents_that_share_a_row_are_scored_as_each_alone(positions: str, kin
         torch.testing.assert_close(together[row, own], scores(model, Tokens(ids[row, own][None]))[0], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("norm_place", ["pre", "post", "none"])
 @pytest.mark.parametrize("mixer", present("attention", "softmax", "simple"))
-def test_an_encoder_without_positions_does_not_see_the_order_of_words_layer_by_layer(
-    mixer: str, norm_place: str
-) -> None:
+def test_an_encoder_without_positions_does_not_see_the_order_of_words_layer_by_layer(mixer: str) -> None:
     """ "john loves mary" and "mary loves john": the same vectors in another order, after every layer."""
-    model = model_of("encoder", (mixer,), "none", norm_place=norm_place, init_std=0.2)
+    model = model_of("encoder", (mixer,), "none", init_std=0.2)
     john_loves_mary, order = torch.tensor([[1, 2, 3]]), torch.tensor([2, 1, 0])
     first, second = (layer_outputs(model, ids) for ids in (john_loves_mary, john_loves_mary[:, order]))
     assert len(first) == 3
@@ -119,7 +102,7 @@ def test_an_encoder_without_positions_does_not_see_the_order_of_words_layer_by_l
         torch.testing.assert_close(a[:, order], b, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary", "alibi", "fourier", "t5"])
+@pytest.mark.parametrize("positions", ["learned", "rotary", "alibi"])
 def test_with_positions_an_encoder_sees_the_order_of_words(positions: str) -> None:
     model = model_of("encoder", positions=positions)
     ids, order = torch.tensor([[1, 2, 3, 4]]), torch.tensor([2, 1, 0, 3])
@@ -138,27 +121,6 @@ def layer_outputs(model: Model, ids: Tensor) -> list[Tensor]:
     for hook in hooks:
         hook.remove()
     return caught
-
-
-def test_a_stack_of_own_and_cross_mixers_reads_a_source_with_state() -> None:
-    """The decoder of an encoder-decoder: blocks equal the whole, and padding of the source reaches nobody."""
-    torch.manual_seed(0)
-    settings = settings_of("models", "decoder")(d_model=16, n_layers=2, n_heads=2, init_std=0.3)
-    stack = Stack(settings, True, None, CrossAttentionSpec(settings.attention[0], 10)).double().eval()  # type: ignore[arg-type, attr-defined]
-    x, source = seeded(2, 6, 16), seeded(2, 5, 10, seed=4)
-    segments = torch.tensor([[1] * 5, [1, 1, 1, 0, 0]])
-    token_positions = TokenPositions.packed(segments)
-    memory, state, parts = stack.recall(source, token_positions), stack.start(2), []
-    whole = stack(x, TokenPositions(6), memory).y
-    for first, last in ((0, 3), (3, 4), (4, 6)):
-        mixed = stack(x[:, first:last], TokenPositions(last - first, first), memory, state=state)
-        state = mixed.state
-        parts.append(mixed.y)
-    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-10)
-    loud = torch.where((segments == 0)[..., None], 1e6, source)
-    assert torch.equal(stack(x, TokenPositions(6), stack.recall(loud, token_positions)).y, whole)
-    with pytest.raises(ValueError, match="needs a source"):
-        stack(x, TokenPositions(6))
 
 
 def test_mixers_are_tiled_over_the_layers() -> None:
@@ -258,38 +220,6 @@ def test_a_smaller_model_has_whole_heads_of_the_same_width(
     assert (small.d_model, small.n_heads, small.n_kv_heads, small.d_ff, small.n_layers) == expected
     assert small.head_dim == whole.head_dim
     small.build(V, CONTEXT)
-
-
-LIMITS = [
-    *(("models", "decoder", key, 1, 65536) for key in ("d_model", "d_k", "d_v")),
-    *(("models", "decoder", key, 1, 1024) for key in ("n_layers", "n_heads")),
-    ("models", "decoder", "d_ff", 0, 2**20),
-    ("models", "decoder", "n_types", 0, 1024),
-    ("models", "decoder", "dropout_rate", 0.0, 0.99),
-    ("models", "decoder", "norm_eps", 1e-12, 0.1),
-    ("models", "decoder", "init_std", 1e-6, 10.0),
-    ("attention", "softmax", "dropout_rate", 0.0, 0.99),
-    ("attention", "window", "window", 1, 2**20),
-    ("positions", "fourier", "n_bands", 1, 4096),
-    *(("positions", word, "length", 1, 2**20) for word in ("fourier", "learned")),
-    ("positions", "t5", "n_buckets", 4, 65536),
-    ("positions", "t5", "max_distance", 2, 2**20),
-]
-
-
-@pytest.mark.parametrize(("package", "word", "key", "least", "most"), LIMITS, ids=str)
-def test_sizes_are_taken_up_to_their_limits_and_refused_past_them(
-    package: str, word: str, key: str, least: float, most: float
-) -> None:
-    kind, step = settings_of(package, word), 1 if isinstance(least, int) else 0.02
-    fitting = {"n_heads": 1, "d_model": 1024, "positions": "none"} if package == "models" else {}
-    more = {"n_buckets": {"max_distance": 2**20}, "max_distance": {"n_buckets": 4}}.get(key, {})
-    for value in (least, most):
-        assert getattr(kind.model_validate({**fitting, **more, key: value}), key) == value
-    for value in (least - step, most + step):
-        with pytest.raises(ValidationError) as refused:
-            kind.model_validate({**fitting, **more, key: value})
-        assert [fault["loc"][-1] for fault in refused.value.errors()] == [key]
 
 
 def test_the_parameter_tree_is_what_files_hold() -> None:
@@ -439,12 +369,11 @@ class Largest(TorchDispatchMode):
 
 LINEAR = {"softmax", "window", "linear", "favor", "simple", "sru", "srupp", "expire_span"}
 LONG = [
-    (kind, positions, causal, packed)
-    for kind, positions, causal, packed in product(
-        sorted(LINEAR), ("none", "rotary", "alibi"), (True, False), (True, False)
-    )
+    (kind, positions, causal, causal)
+    for kind, positions, causal in product(sorted(LINEAR), ("none", "rotary", "alibi"), (True, False))
     if kind in mixer_kinds() and usable(kind, positions) and (positions == "none" or kind in ("softmax", "window"))
 ]
+LONG += [("softmax", "none", True, False), ("softmax", "none", False, True)]
 LONG.append(("softmax", "t5", True, True))  # a learned bias is slow
 
 
@@ -494,13 +423,6 @@ def test_a_text_of_8192_tokens_is_read_in_blocks_without_asking_for_them() -> No
     assert largest.elements < 8192 * 8192 / 8
 
 
-def test_toy_mixers_may_be_handed_to_a_model() -> None:
-    model = settings_of("models", "decoder")(
-        attention=(FadingMean(),), positions=settings_of("positions", "none")()
-    ).build(V, 8)  # type: ignore[attr-defined]
-    assert type(model.mixers()[0]).__name__ == "Fading"
-
-
 def test_a_cross_mixers_empty_state_survives_a_file() -> None:
     """It has no tensors, so a file does not hold it; the stack goes on as if it did."""
     settings = settings_of("models", "decoder")(d_model=16, n_layers=2, n_heads=2)
@@ -512,6 +434,8 @@ def test_a_cross_mixers_empty_state_survives_a_file() -> None:
     torch.testing.assert_close(
         stack(x[:, 2:], TokenPositions(2, 2), source, state=again).y, stack(x, TokenPositions(4), source).y[:, 2:]
     )
+    with pytest.raises(ValueError, match="needs a source"):
+        stack(x, TokenPositions(4))
 
 
 def test_a_row_that_ends_in_padding_cannot_be_continued() -> None:

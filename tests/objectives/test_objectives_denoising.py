@@ -27,7 +27,7 @@ from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.metrics import metrics_of
 from mini_tf.recipe.sections import Generate
 from mini_tf.system.errors import DataFault
-from mini_tf.testing.rows import vocabulary_for
+from mini_tf.testing.tiny.objectives import vocabulary_for
 from mini_tf.trained.opening import open_trained
 
 SEP, MASK, FIRST_SENTINEL = 2, 3, 40

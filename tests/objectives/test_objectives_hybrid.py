@@ -18,8 +18,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Train
-from mini_tf.testing.rows import FIRST_PLAIN, PLAIN_END, SEPARATOR, VOCABULARY
-from mini_tf.testing.tiny.objectives import tiny_objective
+from mini_tf.testing.tiny.objectives import FIRST_PLAIN, PLAIN_END, SEPARATOR, VOCABULARY, tiny_objective
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.feed import Feed
 from mini_tf.training.plan import RowPlan

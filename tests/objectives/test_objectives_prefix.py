@@ -24,7 +24,7 @@ from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective
 from mini_tf.recipe.kinds import settings_of
-from mini_tf.testing.rows import VOCABULARY
+from mini_tf.testing.tiny.objectives import VOCABULARY
 from mini_tf.trained.opening import open_trained
 
 V = VOCABULARY.size

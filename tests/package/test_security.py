@@ -377,7 +377,7 @@ ALONE = {
     # keeps matplotlib from starting any; --nproc starts this program; a contract for developers, who call it themselves
     # the code of a model, which was just written, runs where there is no minitf
     "subprocess": {
-        *("drawing/plotting.py", "parallel/launching.py", "testing/tiny/hash_seeds.py"),
+        *("drawing/plotting.py", "parallel/launching.py", "testing/kinds.py"),
         "hf/formats/_code/fresh_proof.py",
     },
     "huggingface_hub": {"system/hub.py"},  # models by the name hf:ORG/NAME, which a user wrote
@@ -466,11 +466,11 @@ def test_importlib_imports_only_kinds_that_were_found_in_a_listing() -> None:
 
 PROOF = PACKAGE / "hf" / "proof.py"
 LAUNCHER = PACKAGE / "parallel" / "launching.py"
-HASH_SEEDS = PACKAGE / "testing" / "tiny" / "hash_seeds.py"
+KINDS = PACKAGE / "testing" / "kinds.py"
 OWN_CODE = PACKAGE / "hf" / "formats" / "_code"
 STARTS = {
     LAUNCHER: {"subprocess.Popen"},
-    HASH_SEEDS: {"subprocess.run"},
+    KINDS: {"subprocess.run"},
     OWN_CODE / "fresh_proof.py": {"subprocess.run"},
 }
 """What may start processes, and how: only this program itself, or a Python that reads what it just wrote."""

@@ -15,9 +15,7 @@ from mini_tf.data.packing import Shape
 from mini_tf.jobs.parts import Parts
 from mini_tf.objectives import Task
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.testing.rows import FIRST_PLAIN, PLAIN_END
-from mini_tf.testing.tiny.comparing import near
-from mini_tf.testing.tiny.objectives import TinyObjective, tiny_objective
+from mini_tf.testing.tiny.objectives import FIRST_PLAIN, PLAIN_END, TinyObjective, near, tiny_objective
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.plan import RowPlan

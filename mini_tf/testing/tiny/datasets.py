@@ -2,10 +2,12 @@
 
 import csv
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from mini_tf.data.datasets import Dataset
@@ -28,6 +30,13 @@ class DatasetFixture:
     dataset: Dataset
     rows: Sequence[Row]
     folder: Path
+
+    @classmethod
+    @contextmanager
+    def temporary(cls, dataset: Dataset, rows: Sequence[Row]) -> "Iterator[DatasetFixture]":
+        """With a folder that lasts as long as this context."""
+        with TemporaryDirectory() as folder:
+            yield cls(dataset, rows, Path(folder))
 
     def file(self, rows: Iterable[Row], name: str = "rows.jsonl") -> str:
         path = self.folder / name
@@ -79,18 +88,25 @@ class DatasetFixture:
     def labels(self) -> Labels | None:
         return self.dataset.fit_labels(iter(self.examples))
 
+    def stores(self, name: str, parts: Sequence[Part[tuple[SplitName, Any]]]) -> dict[str, Store]:
+        """The stores of these parts by split, written to a folder of this name and opened."""
+        folder = self.folder / name
+        folder.mkdir()
+        facts = write_stores(folder, self.dataset, parts, self.used, self.labels, True)["stores"]
+
+        def opened(split: str) -> Store:
+            of_source = f"{split}.source"
+            vocabulary = self.used.source.vocabulary
+            source = open_store(folder, of_source, facts[of_source], vocabulary) if of_source in facts else None
+            return open_store(folder, split, facts[split], self.used.target.vocabulary, source)
+
+        return {split: opened(split) for split in facts if not split.endswith(".source")}
+
     @cached_property
     def store(self) -> Store:
         """All examples, written to files and opened."""
-        (folder := self.folder / "store").mkdir()
-        part = Part[tuple[SplitName, Any]](lambda: (("val", one) for one in self.examples))
-        facts = write_stores(folder, self.dataset, [part], self.used, self.labels, True)["stores"]
-        source = (
-            open_store(folder, "val.source", facts["val.source"], self.used.source.vocabulary)
-            if "val.source" in facts
-            else None
-        )
-        return open_store(folder, "val", facts["val"], self.used.target.vocabulary, source)
+        part = Part[tuple[SplitName, Any]](lambda: (("val", example) for example in self.examples))
+        return self.stores("store", [part])["val"]
 
     def packing(self, context: int = 512, lookahead: int = 1, pack: Any = "none") -> Packing:
         return self.dataset.packing(self.store, Shape(context, lookahead, pack))

@@ -101,13 +101,18 @@ def long_positions(packed: bool) -> TokenPositions:
 Trained = TypeVar("Trained", bound=nn.Module)
 
 
-def without_dropout(module: Trained) -> Trained:
-    """In training mode, with every dropout layer and every key that ends in `_rate` at 0."""
-    for part in module.train().modules():
+def set_dropout(module: nn.Module, rate: float) -> None:
+    """In every dropout layer."""
+    for part in module.modules():
         if isinstance(part, Dropout):
-            part.rate = 0.0
-        if isinstance(part, nn.Dropout):
-            part.p = 0.0
+            part.rate = rate
+        elif isinstance(part, nn.Dropout):
+            part.p = rate
+
+
+def without_dropout(module: Trained) -> Trained:
+    """In training mode, with every dropout layer at 0."""
+    set_dropout(module.train(), 0.0)
     return module
 
 

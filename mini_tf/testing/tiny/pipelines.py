@@ -11,7 +11,6 @@ from torch import nn
 
 from mini_tf.data.store import Store
 from mini_tf.data.tokenized import open_data
-from mini_tf.nn.layers.kernels import Dropout
 from mini_tf.nn.model import Model
 from mini_tf.pipelines import GenerateOptions, Output, Pipeline, pipeline_of
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
@@ -22,6 +21,7 @@ from mini_tf.run import manifest
 from mini_tf.run.disk import Disk
 from mini_tf.system.errors import DataFault
 from mini_tf.testing.tiny.datasets import DatasetFixture
+from mini_tf.testing.tiny.mixers import set_dropout
 from mini_tf.trained.architecture import Architecture
 from mini_tf.trained.opening import Trained
 from mini_tf.training.evaluation import pack
@@ -101,9 +101,7 @@ class PipelineFixture:
         batch = trained.objective.prepare(rows)
         task = untrained.objective.task(model)
         weights = trained.objective.weights
-        for module in task.modules():
-            if isinstance(module, Dropout):
-                module.rate = 0.0
+        set_dropout(task, 0.0)
         optimizer = torch.optim.AdamW(task.train().parameters(), lr=1e-2, weight_decay=0.0)
         small = SMALL_LOSS if trained.labels is not None and trained.labels.names else SMALL_ERROR
         for _ in range(MOST_STEPS):

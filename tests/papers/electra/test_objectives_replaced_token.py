@@ -27,7 +27,7 @@ from mini_tf.papers.electra.generator import sample
 from mini_tf.papers.electra.replacement import Replacement
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.testing import models as model_contract
-from mini_tf.testing.rows import VOCABULARY, rows_for
+from mini_tf.testing.tiny.objectives import VOCABULARY, rows_for
 from mini_tf.trained.evaluating import evaluation_data
 from mini_tf.trained.opening import open_trained
 
