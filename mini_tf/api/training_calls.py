@@ -76,7 +76,7 @@ def _train(
     progress: bool,
 ) -> LoadedRun:
     reporter, line = _Progress(quiet=not progress), [*map(str, arguments), *overrides_of(overrides)]
-    check = check_task_arguments if command == "finetune" else lambda recipe, overrides: None
+    check = check_task_arguments if command == "finetune" else None
     resolved, folder = resolve_command(
         line, {"runtime.device": device}, given.directory, given.name, given.fresh, check
     )

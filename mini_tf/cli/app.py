@@ -8,13 +8,11 @@ from typing import Annotated, Any
 import typer
 
 import mini_tf
-from mini_tf.cli.inspect import Views
-from mini_tf.cli.inspect.view_command import PACKAGE as VIEWS
-from mini_tf.cli.inspect.view_command import ViewCommand
+from mini_tf.cli.inspect_views import PACKAGE as VIEWS
+from mini_tf.cli.inspect_views import ViewCommand, Views
 from mini_tf.cli.terminal.console import Console, refuse
 from mini_tf.cli.terminal.help import HelpGroup, ImportedCommand
 from mini_tf.cli.terminal.options import CommandLineError
-from mini_tf.cli.terminal.repeated_options import refuse_repeated
 from mini_tf.cli.terminal.streams import silence
 from mini_tf.cli.usage import hints
 from mini_tf.cli.usage.command_groups import GROUPS, INSPECT
@@ -87,9 +85,7 @@ def _root(
 @cache
 def _program() -> Any:
     """All commands and their options, read from their functions once: that takes longer than a small command."""
-    program = typer.main.get_command(app)
-    refuse_repeated(program)
-    return program
+    return typer.main.get_command(app)
 
 
 def main(arguments: list[str] | None = None) -> None:

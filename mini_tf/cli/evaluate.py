@@ -7,15 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mini_tf.cli.evaluation.babylm import BabyLMOptions, evaluate_babylm
 from mini_tf.cli.evaluation.class_plots import ClassPlots
-from mini_tf.cli.evaluation.minimal_pairs import evaluate_pairs
-from mini_tf.cli.gate_checks import check_gates, parse_gates, refuse_missed
-from mini_tf.cli.terminal.class_options import THRESHOLD, class_options
+from mini_tf.cli.evaluation.text_scores import BabyLMOptions, evaluate_babylm, evaluate_pairs
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT, draws
+from mini_tf.cli.terminal.gate_checks import check_gates, parse_gates, refuse_missed
 from mini_tf.cli.terminal.loading import open_model, open_models, runs_of
-from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, INPUT_OUTPUT, NPROC, RUN, STEP
+from mini_tf.cli.terminal.options import (
+    AVERAGE,
+    DEVICE,
+    FIELDS,
+    GATES,
+    INPUT_OUTPUT,
+    NPROC,
+    RUN,
+    STEP,
+    THRESHOLD,
+    class_options,
+)
 from mini_tf.cli.terminal.processes import group_of, launched, leave_to_rank_0
 from mini_tf.system.errors import UsageFault
 

@@ -1,17 +1,18 @@
-"""`minitf pretrain`: train a model from scratch; with the options of `finetune`, which trains the same way."""
+"""`minitf pretrain` and `minitf finetune`: train a model, from scratch or on a task; with the same options."""
 
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mini_tf.cli.gate_checks import check_gates, parse_gates, refuse_missed
+from mini_tf.cli.terminal.completion import recipe_arguments
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.options import CHECKS, GATES, RECIPE, RUN_FOLDER, RUNTIME_DEVICE, RUNTIME_NPROC
+from mini_tf.cli.terminal.gate_checks import check_gates, parse_gates, refuse_missed
+from mini_tf.cli.terminal.options import CHECKS, GATES, RECIPE, RECIPE_HELP, RUN_FOLDER, RUNTIME_DEVICE, RUNTIME_NPROC
 from mini_tf.cli.terminal.processes import group_of, launched, leave_to_rank_0, refuse_stdin
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.progress import show_progress
@@ -40,14 +41,14 @@ UNTIL = typer.Option(
 EXPECT = typer.Option("--expect", help="Check the shipped recipe's own `expect` section.", rich_help_panel=CHECKS)
 
 
-def training_command(
-    name: str,
-    recipe: Any = RECIPE,
-    check_arguments: Callable[[str | None, list[str]], None] = lambda recipe, overrides: None,
-) -> Callable[..., None]:
-    """A training command for Typer. recipe: its argument. check_arguments: called with the recipe, if one is given, and
-    the overrides; may raise UsageFault.
-    """
+TASK_RECIPE = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="RECIPE [KEY=VALUE ...]", help=RECIPE_HELP, autocompletion=recipe_arguments),
+]
+
+
+def _training_command(command_name: Literal["pretrain", "finetune"], recipe: Any) -> Callable[..., None]:
+    """A training command for Typer. recipe: its argument."""
 
     def body(
         console: Console,
@@ -73,7 +74,9 @@ def training_command(
         with show_progress("loading PyTorch and the recipe"):
             from mini_tf.recipe.task_recipes import command_warning
             from mini_tf.run.identity import resolve_command
+            from mini_tf.run.task_arguments import check_task_arguments
 
+            check_arguments = partial(check_task_arguments, words=sys.argv[2:]) if command_name == "finetune" else None
             resolved, out_dir = resolve_command(
                 arguments or [], {"runtime.device": device, "eval.until": until}, out_dir, name, fresh, check_arguments
             )
@@ -96,7 +99,7 @@ def training_command(
         options = Options(location, extend, tuple(sys.argv), tensorboard, check, stop_at=stop_at)
         return _estimate(console, resolved) if dry_run else _train(console, resolved, options, bounds)
 
-    body.__name__ = name
+    body.__name__ = command_name
     body.__annotations__["arguments"] = recipe
     return command(body)
 
@@ -158,4 +161,5 @@ def _baseline_name(folder: Path) -> dict[str, str]:
     return {} if name is None else {NAME: name}
 
 
-pretrain = training_command("pretrain")
+pretrain = _training_command("pretrain", RECIPE)
+finetune = _training_command("finetune", TASK_RECIPE)

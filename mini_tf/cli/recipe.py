@@ -72,7 +72,7 @@ def check(console: Console, arguments: RECIPE = None) -> None:
 
 def _check_expectations(resolved: "Resolved") -> None:
     """RecipeFault for a metric in `expect` that no training measures; without torch, so not of baselines."""
-    from mini_tf.cli.gate_checks import OF_SEEDS, is_among
+    from mini_tf.cli.terminal.gate_checks import OF_SEEDS, is_among
     from mini_tf.recipe.metrics import Gate, metric_names, metrics_of
     from mini_tf.recipe.values import show
     from mini_tf.system.errors import RecipeFault, suggest

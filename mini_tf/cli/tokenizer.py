@@ -9,9 +9,8 @@ import typer
 
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, check, write
-from mini_tf.cli.terminal.loading import resolve_arguments
+from mini_tf.cli.terminal.loading import SOURCE, open_tokenizer, resolve_arguments
 from mini_tf.cli.terminal.options import INPUT_OUTPUT, RECIPE
-from mini_tf.cli.terminal.tokenizer_source import SOURCE, open_tokenizer
 from mini_tf.recipe.text_input import one_source, read_lines, refuse_non_utf8
 from mini_tf.system.errors import DataFault, MinitfError, RecipeFault, UsageFault
 

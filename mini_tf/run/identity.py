@@ -218,7 +218,7 @@ def resolve_command(
     out_dir: Path | None,
     name: str | None,
     fresh: bool,
-    check_arguments: Callable[[str | None, list[str]], None] = lambda recipe, overrides: None,
+    check_arguments: Callable[[str | None, list[str]], None] | None = None,
 ) -> tuple[Resolved, Path | None]:
     """The recipe of a training command, and its folder: `out_dir`, or that of a run which is the only argument.
 
@@ -228,7 +228,8 @@ def resolve_command(
     if out_dir is None and name is None and not fresh:
         out_dir = _run_itself(arguments)
     recipe, overrides = split_arguments(arguments)
-    check_arguments(recipe, overrides)
+    if check_arguments is not None:
+        check_arguments(recipe, overrides)
     for key, value in options.items():
         if value is not None and not value.strip():  # as of a variable that is not set; as an override: the default
             raise UsageFault(f"--{key.rpartition('.')[2]}: its value is empty", hint=f"leave it out, or give {key}")

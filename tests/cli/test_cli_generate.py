@@ -14,7 +14,7 @@ import shell as forking_shell
 from commands import ROOT, minitf, results, tiny_model, trained
 
 from mini_tf.cli.app import main
-from mini_tf.cli.generate.prompting import default_lookahead
+from mini_tf.cli.generate.command import default_lookahead
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.pipelines import one_line
 from mini_tf.system.safe_text import safe_text

@@ -1,11 +1,9 @@
-"""Numbers with units, ranges of options, and the rows that list runs, with values by hand."""
+"""Numbers with units and ranges of options, with values by hand."""
 
 from pathlib import Path
 
 import pytest
 
-from mini_tf.cli.runs.list_runs import _fitting
-from mini_tf.cli.runs.run_facts import HEADERS, row_of, shown
 from mini_tf.cli.terminal import files
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.limits import limits
@@ -61,32 +59,3 @@ def test_one_output_file_cannot_be_named_twice(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     with pytest.raises(UsageFault, match="--output: one file is named twice"):
         files.check([tmp_path / "a.json", tmp_path / "." / "b" / ".." / "a.json"], [".json"], force=False)
-
-
-def test_the_row_of_an_unfinished_run_has_its_lowest_loss_and_one_without_loss_no_unit() -> None:
-    facts = {
-        **{
-            "name": "a",
-            "recipe": "r",
-            "state": "running",
-            "step": 7,
-            "val.loss": None,
-            "best": {"step": 5, "loss": 1.25},
-        },
-        **{"loss_unit": "nats per byte", "figure": None, "parameters": 2_555_904, "minutes": 1.25, "date": None},
-    }
-    assert row_of(facts) == ["a", "r", "running", "7", "1.2500", "nats/byte", "", "2.56M", "1.2", ""]
-    assert row_of(facts | {"best": None})[4:6] == ["", ""]
-    assert row_of(facts | {"val.loss": 2.0, "figure": {"val.f1": 0.5}})[4:7] == ["2.0000", "nats/byte", "f1 0.5000"]
-    assert [shown(value) for value in (1234.5, 2.5e280, {"step": 5, "f1": 0.5}, [1, 2], {"a": 1.0})] == [
-        *("1234.5000", "2.5e+280", "f1 0.5000 at step 5", "1 2", "a 1.0000")
-    ]
-
-
-def test_a_list_of_runs_has_the_columns_that_fit() -> None:
-    rows = [["x" * 10] * len(HEADERS), [""] * len(HEADERS)]
-    width = 12 * len(HEADERS) - 2
-    assert [len(_fitting(rows, w)) for w in (width, width - 1, width - 12, width - 13)] == [
-        len(HEADERS) - n for n in (0, 1, 1, 2)
-    ]
-    assert _fitting([[*rows[0][:3], "", *rows[0][4:]]], 1000) == [n for n in range(len(HEADERS)) if n != 3]

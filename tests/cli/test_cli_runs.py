@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mini_tf.cli.runs import compare, equal_cost, learning_curves, list_runs, run_facts
+from mini_tf.cli.runs import compare, equal_cost, folders
 from mini_tf.scores.intervals import Mean
 
 FACTS: dict[str, Any] = {
@@ -47,15 +47,15 @@ FACTS: dict[str, Any] = {
     ],
 )
 def test_a_run_that_is_not_done_has_its_lowest_loss(changes: dict[str, Any], cells: list[str]) -> None:
-    assert run_facts.row_of(FACTS | changes) == cells
-    assert len(cells) == len(run_facts.HEADERS)
+    assert folders.row_of(FACTS | changes) == cells
+    assert len(cells) == len(folders.HEADERS)
 
 
 def test_on_a_narrow_terminal_the_last_columns_are_left_out() -> None:
     """Empty columns take no room, columns have two spaces between them, and six are always there."""
     rows = [
-        run_facts.row_of(FACTS | {"parameters": None, "date": None}),
-        run_facts.row_of(FACTS | {"name": "b" * 20, "parameters": None, "date": None}),
+        folders.row_of(FACTS | {"parameters": None, "date": None}),
+        folders.row_of(FACTS | {"name": "b" * 20, "parameters": None, "date": None}),
     ]
     widths = [
         20,
@@ -70,9 +70,9 @@ def test_on_a_narrow_terminal_the_last_columns_are_left_out() -> None:
     every = [0, 1, 2, 3, 4, 5, 6, 8]
     for n in (8, 7, 6):
         needed = sum(widths[:n]) + 2 * (n - 1)
-        assert list_runs._fitting(rows, needed) == every[:n]
-        assert list_runs._fitting(rows, needed - 1) == every[: max(6, n - 1)]
-    assert list_runs._fitting(rows, 10) == every[:6]
+        assert folders._fitting(rows, needed) == every[:n]
+        assert folders._fitting(rows, needed - 1) == every[: max(6, n - 1)]
+    assert folders._fitting(rows, 10) == every[:6]
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ def test_on_a_narrow_terminal_the_last_columns_are_left_out() -> None:
     ],
 )
 def test_values_are_shown_as_people_write_them(value: Any, text: str) -> None:
-    assert run_facts.shown(value) == text
+    assert folders.shown(value) == text
 
 
 def test_values_that_are_not_set_have_no_line_and_the_others_are_aligned() -> None:
-    assert run_facts.read_lines({"a": 1, "b": None, "c": [], "d": {}, "e": "", "zero": 0, "no": False}) == [
+    assert folders.read_lines({"a": 1, "b": None, "c": [], "d": {}, "e": "", "zero": 0, "no": False}) == [
         *("a            1", "zero         0", "no           False")
     ]
-    assert run_facts.read_lines({"a" * 14: 1, "b": 2.0}) == ["aaaaaaaaaaaaaa 1", "b              2.0000"]
+    assert folders.read_lines({"a" * 14: 1, "b": 2.0}) == ["aaaaaaaaaaaaaa 1", "b              2.0000"]
 
 
 def test_differences_are_of_metrics_that_both_runs_have() -> None:
@@ -142,15 +142,10 @@ def test_costs_have_their_units(axis: Any, cost: float | None, half: float | Non
 
 
 def test_means_have_their_intervals_and_differences_their_sign() -> None:
-    assert equal_cost._shown(Mean(1.5, None, 1)) == "1.5000"
-    assert (
-        equal_cost._shown(Mean(1.5, 0.25, 3))
-        == learning_curves.LearningCurves._cell(Mean(1.5, 0.25, 3))
-        == "1.5000 ± 0.2500"
-    )
-    assert equal_cost._shown(Mean(0.5, 0.25, 3), sign="+") == "+0.5000 ± 0.2500"
-    assert (equal_cost._shown(None), learning_curves.LearningCurves._cell(None)) == ("", "")
-    assert learning_curves.LearningCurves._cell(Mean(2.0, None, 1)) == "2.0000"
+    assert equal_cost.mean_and_half(Mean(1.5, None, 1)) == "1.5000"
+    assert equal_cost.mean_and_half(Mean(1.5, 0.25, 3)) == "1.5000 ± 0.2500"
+    assert equal_cost.mean_and_half(Mean(0.5, 0.25, 3), sign="+") == "+0.5000 ± 0.2500"
+    assert equal_cost.mean_and_half(None) == ""
     reached = SimpleNamespace(
         costs=[Mean(100.0, None, 1), Mean(50.0, 5.0, 2), None], at_first=[False, True, False], factors=[1.0, 2.0, None]
     )
@@ -159,8 +154,8 @@ def test_means_have_their_intervals_and_differences_their_sign() -> None:
 
 
 def test_runs_of_one_name_are_told_apart_by_their_folders() -> None:
-    folders = [Path("a/run"), Path("b/run"), Path("b/other")]
-    assert [equal_cost.display_name(folder, folders) for folder in folders] == ["a/run", "b/run", "other"]
+    paths = [Path("a/run"), Path("b/run"), Path("b/other")]
+    assert [equal_cost.display_name(path, paths) for path in paths] == ["a/run", "b/run", "other"]
 
 
 CURVE = SimpleNamespace(
@@ -173,13 +168,13 @@ OTHER = SimpleNamespace(name="y", metric="val.accuracy", values=[(1000, [1.0])],
 
 
 def test_learning_curves_have_a_row_for_each_number_of_examples() -> None:
-    curves = learning_curves.LearningCurves.__new__(learning_curves.LearningCurves)
-    curves.curves = [CURVE, OTHER]  # type: ignore[list-item]
     header = ["val.accuracy by training examples", "x", "y"]
-    assert curves.tables() == [
-        (header, [["10", "0.3750 ± 0.1250", ""], ["100", "0.7500", ""], ["1,000", "", "1.0000"]])
-    ]
+    rows = [["10", "0.3750 ± 0.1250", ""], ["100", "0.7500", ""], ["1,000", "", "1.0000"]]
+    assert compare._learning_table([CURVE, OTHER]) == [(header, rows)]  # type: ignore[list-item]
     points = [{"train_examples": 10, "values": [0.5, 0.25]}, {"train_examples": 100, "values": [0.75]}]
-    assert curves.to_json()["learning_curves"][0] == {"name": "x", "metric": "val.accuracy", "points": points}
-    curves.curves = []
-    assert curves.tables() == []
+    assert compare._learning_json(CURVE) == {  # type: ignore[arg-type]
+        "name": "x",
+        "metric": "val.accuracy",
+        "points": points,
+    }
+    assert compare._learning_table([]) == []

@@ -14,7 +14,7 @@ from commands import minitf, refused, results, tiny_model, trained
 from test_cli_prompt_loop import Terminal
 
 from mini_tf.cli.app import main
-from mini_tf.cli.generate.prompting import default_lookahead, prompt_batches
+from mini_tf.cli.generate.command import default_lookahead, prompt_batches
 from mini_tf.generation.translation import Translator
 from mini_tf.pipelines import one_line
 from mini_tf.system.safe_text import safe_text

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from commands import ROOT, minitf, refused
 
-from mini_tf.cli.inspect import view_called
+from mini_tf.cli.inspect_views import view_called
 from mini_tf.inspection import ViewSettings
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.recipe.sections import Tokenizer

@@ -15,7 +15,7 @@ from test_faults_numerics import EARLY, LATE, early, late, parts_of, told  # noq
 from torch import Tensor, nn
 from toys import causal_mixers
 
-from mini_tf.cli.inspect.crash import _origin
+from mini_tf.cli.crash import _origin
 from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.jobs.replay import _max_abs, replay_step
 from mini_tf.recipe.kinds import listing

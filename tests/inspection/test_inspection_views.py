@@ -11,7 +11,7 @@ from test_entry_points import installed, installed_in
 from typer.main import get_command
 
 from mini_tf.cli.app import app
-from mini_tf.cli.inspect.view_command import outline
+from mini_tf.cli.inspect_views import outline
 from mini_tf.inspection import ModelViewSettings, ViewSettings
 from mini_tf.recipe.kind_folders import find_kind
 from mini_tf.recipe.kinds import listing, settings_of

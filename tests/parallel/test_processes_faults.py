@@ -21,8 +21,8 @@ from hang import ending
 from rich.text import Text
 from threads import in_threads
 
-from mini_tf.cli.terminal import workers
-from mini_tf.cli.terminal.workers import worker_console
+from mini_tf.cli.terminal import processes as workers
+from mini_tf.cli.terminal.processes import worker_console
 from mini_tf.data.tokenization.prompts import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.jobs.session import Session

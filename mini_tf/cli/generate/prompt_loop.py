@@ -8,14 +8,16 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mini_tf.cli.generate.options import OPTIONS, stops
-from mini_tf.cli.generate.prompting import PromptSession
 from mini_tf.cli.terminal.console import Console
 from mini_tf.cli.terminal.options import CommandLineError
 from mini_tf.recipe.text_input import refuse_non_utf8
 from mini_tf.system.errors import MinitfError, UsageFault
+
+if TYPE_CHECKING:
+    from mini_tf.cli.generate.command import PromptSession
 
 _SET = re.compile(r"-*([\w-]+)(?:=|\s+|$)(.*)", re.DOTALL)
 RESET = "default"
@@ -34,7 +36,7 @@ HELP = f"""\
 Ctrl-C stops the output; at the prompt it quits."""
 
 
-def prompt_loop(session: PromptSession, given: Mapping[str, Any]) -> int:
+def prompt_loop(session: "PromptSession", given: Mapping[str, Any]) -> int:
     """Run the loop; returns the exit code. given: the initial options. A refused prompt prints one line, and the loop
     continues.
     """
@@ -61,7 +63,7 @@ def prompt_loop(session: PromptSession, given: Mapping[str, Any]) -> int:
             console.close(refusal.exit_code, refusal)
 
 
-def _banner(session: PromptSession) -> list[str]:
+def _banner(session: "PromptSession") -> list[str]:
     trained, recipe = session.trained, session.trained.recipe
     step = f"step {trained.step}" if isinstance(trained.step, int) else f"checkpoint {trained.step}"
     what = f"{recipe.model.kind}, {recipe.objective.kind}; {session.settings.DESCRIPTION}"
@@ -71,7 +73,7 @@ def _banner(session: PromptSession) -> list[str]:
 class _Loop:
     """The state between prompts: options, last prompt, next seed."""
 
-    def __init__(self, session: PromptSession, given: Mapping[str, Any]) -> None:
+    def __init__(self, session: "PromptSession", given: Mapping[str, Any]) -> None:
         self.session, self.options = session, _LoopOptions(session, given)
         self.chat: list[dict[str, str]] = []
         """The messages so far, if the model answers messages."""
@@ -168,7 +170,7 @@ class _LoopOptions:
     given: options that differ from the run's own, by name.
     """
 
-    def __init__(self, session: PromptSession, given: Mapping[str, Any]) -> None:
+    def __init__(self, session: "PromptSession", given: Mapping[str, Any]) -> None:
         self.given, self._session = dict(given), session
         assert session.console.context is not None, "the command was called by the command line"
         self._context: Any = session.console.context

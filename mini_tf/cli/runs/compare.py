@@ -1,18 +1,20 @@
-"""`minitf runs compare`: metrics and settings of several runs, and their loss curves."""
+"""`minitf runs compare`: metrics and settings of several runs, and their curves."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mini_tf.cli.runs.equal_cost import NAMES, EqualCost, display_name
-from mini_tf.cli.runs.learning_curves import LearningCurves
-from mini_tf.cli.runs.run_facts import model_facts, summary, warn_of_damage
+from mini_tf.cli.runs.equal_cost import NAMES, EqualCost, Table, display_name, mean_and_half
+from mini_tf.cli.runs.folders import model_facts, summary, warn_of_damage
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.completion import run_names
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
+
+if TYPE_CHECKING:
+    from mini_tf.run.comparison.groups import LearningCurve
 
 RUNS = Annotated[
     list[str],
@@ -48,6 +50,7 @@ def compare(
 ) -> None:
     from mini_tf.drawing.terminal import table
     from mini_tf.run import finding, manifest
+    from mini_tf.run.comparison.groups import learning_curves
     from mini_tf.system.errors import UsageFault
 
     if len(runs) < 2:
@@ -65,15 +68,17 @@ def compare(
     keys = {key: values for key in _keys(decided) if _differ(values := [values.get(key) for values in decided])}
     equal = EqualCost(folders, at, reach)
     alike = not equal.incomparable
-    by_size = LearningCurves(equal.groups)
+    by_size = learning_curves(equal.groups)
     result = {"runs": facts, "models": models, "figures": figures, "keys": keys, "same_unit": alike}
-    result |= {**equal.to_json(), **by_size.to_json()}
+    result |= {**equal.to_json(), "learning_curves": [*map(_learning_json, by_size)]}
 
     def draw(suffix: str) -> bytes:
+        from mini_tf.drawing.curves.learning import draw_learning_curves
+
         if at is not None:
             return _at_equal_cost(equal, at, suffix)
-        if by_size.curves:
-            return by_size.draw(suffix)
+        if by_size:
+            return draw_learning_curves({curve.name: curve.values for curve in by_size}, by_size[0].metric, suffix)
         return _by_step(dict(zip(names, folders, strict=True)), [record.loss_unit for record in records], alike, suffix)
 
     files.write_all(console, named, result, draw)
@@ -87,7 +92,7 @@ def compare(
         if keys:
             rows = [[key, *map(_short, values)] for key, values in keys.items()]
             console.show(table, ["keys that differ", *names], rows)
-        for headers, rows in (*equal.tables(), *by_size.tables()):
+        for headers, rows in (*equal.tables(), *_learning_table(by_size)):
             console.show(table, headers, rows)
     for note in equal.notes():
         console.say(note)
@@ -164,3 +169,17 @@ def _short(value: Any) -> str:
     return (
         "" if value is None else f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
     )
+
+
+def _learning_table(curves: "Sequence[LearningCurve]") -> list[Table]:
+    """Means over the number of training examples, if runs of one recipe differ in it."""
+    if not curves:
+        return []
+    sizes = sorted({n for curve in curves for n, _ in curve.values})
+    rows = [[f"{n:,}", *(mean_and_half(curve.means.get(n)) for curve in curves)] for n in sizes]
+    return [([f"{curves[0].metric} by training examples", *(curve.name for curve in curves)], rows)]
+
+
+def _learning_json(curve: "LearningCurve") -> dict[str, Any]:
+    points = [{"train_examples": n, "values": [*values]} for n, values in curve.values]
+    return {"name": curve.name, "metric": curve.metric, "points": points}

@@ -170,7 +170,11 @@ class EqualCost:
             name = f"{_cost(axis, one.budget)}{f' ({SHARES[one.share]})' if one.share in SHARES else ''} {one.metric}"
             if one.metric in self.shown:
                 lines.append(
-                    [name, *map(_shown, one.means), *([_shown(one.difference, sign="+")] if difference else [])]
+                    [
+                        name,
+                        *map(mean_and_half, one.means),
+                        *([mean_and_half(one.difference, sign="+")] if difference else []),
+                    ]
                 )
         return header, [total, *lines]
 
@@ -179,7 +183,7 @@ class EqualCost:
         for axis in self.axes:
             rows.append([f"pretraining {NAMES[axis]}", *(_cost(axis, group.total(axis)) for group in self.groups)])
         for task in self.tasks:
-            rows.append([f"{task.name} {task.metric}", *map(_shown, task.means)])
+            rows.append([f"{task.name} {task.metric}", *map(mean_and_half, task.means)])
             rows.append(["  runs", *(str(len(runs)) if runs else "" for runs in task.runs)])
             rows += [[f"  own {NAMES[axis]}", *(_cost(axis, cost) for cost in task.costs(axis))] for axis in self.axes]
         return ["runs initialized from these", *(group.name for group in self.groups)], rows
@@ -225,7 +229,7 @@ def _reached_rows(axis: "Axis", one: "Reached") -> list[list[str]]:
     return [[NAMES[axis], *costs], ["  times cheaper", *factors]]
 
 
-def _shown(mean: "Mean | None", sign: str = "") -> str:
+def mean_and_half(mean: "Mean | None", sign: str = "") -> str:
     if mean is None:
         return ""
     return f"{mean.mean:{sign}.4f}" + ("" if mean.half is None else f" ± {mean.half:.4f}")

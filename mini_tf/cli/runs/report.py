@@ -9,7 +9,7 @@ import typer
 
 from mini_tf.cli.runs.compare import RUNS
 from mini_tf.cli.runs.equal_cost import NAMES, EqualCost, display_name
-from mini_tf.cli.runs.run_facts import HEADERS, row_of, shown, summary, warn_of_damage
+from mini_tf.cli.runs.folders import HEADERS, row_of, shown, summary, warn_of_damage
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT

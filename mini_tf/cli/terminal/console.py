@@ -11,9 +11,11 @@ A command is a function whose first parameter is a `Console`; `@command` adds th
 """
 
 import inspect
+import os
 import shutil
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
@@ -27,7 +29,6 @@ import typer
 from mini_tf.cli.terminal.interrupts import interruptible
 from mini_tf.cli.terminal.options import COLOR, DEBUG, JSON, QUIET, VERBOSE
 from mini_tf.cli.terminal.streams import ReaderLeft, is_terminal, to_json, wants_color, write_stderr, write_stdout
-from mini_tf.cli.terminal.tracebacks import save_traceback
 from mini_tf.cli.terminal.waits import waits_of
 from mini_tf.system.errors import MinitfError, ResultWarning, StorageFault, UsageFault, is_bug, to_minitf_error
 from mini_tf.system.processes import is_trial, is_worker
@@ -184,7 +185,7 @@ def command(body: Callable[..., int | None], options: Iterable[inspect.Parameter
         if (
             is_worker() or is_trial()
         ) and "nproc" in arguments:  # other commands do not know of the processes of a batch system
-            from mini_tf.cli.terminal.workers import worker_console
+            from mini_tf.cli.terminal.processes import worker_console
 
             of_class = worker_console
         settings: dict[str, Any] = dict(command=name, quiet=quiet, verbose=verbose, json=json, debug=debug, color=color)
@@ -268,3 +269,22 @@ def _leave(console: Console, exit_code: int, refusal: MinitfError | None = None)
     except OSError:  # stdout takes no envelope, but stderr has said why
         return exit_code or StorageFault.exit_code
     return exit_code
+
+
+def save_traceback(trace: str, in_run: Callable[[str], Path] | None) -> Path | None:
+    """Write the traceback into the run folder, else into the cache; None if neither is writable."""
+    for keep in (in_run, _save_in_cache):
+        with suppress(OSError, MinitfError):
+            if keep is not None:
+                return keep(trace)
+    return None
+
+
+def _save_in_cache(trace: str) -> Path:
+    from mini_tf.system.cache import cache_folder
+
+    folder = cache_folder() / "crashes"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"crash-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}.txt"
+    path.write_text(trace, encoding="utf-8", errors="backslashreplace")
+    return path

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import cached_property
@@ -23,6 +24,16 @@ class HelpCommand(TyperCommand):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.help = paragraphs(self.help)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuses an option that is given twice, of which Click would silently ignore the first."""
+        _, _, parameters = self.make_parser(ctx).parse_args(args=[*args])
+        for parameter, times in Counter(parameters).items():
+            if times > 1 and _takes_one_value(parameter):
+                name = next(name for name in parameter.opts if name.startswith("--"))
+                name = "/".join([name, *parameter.secondary_opts])
+                raise typer.BadParameter(f"given {times} times, but takes one value", ctx=ctx, param_hint=name)
+        return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [*_usage_of_arguments(self), "[OPTIONS]"]
@@ -106,6 +117,13 @@ def paragraphs(text: str | None) -> str | None:
     return text and "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n")).replace(
         "[", "\\["
     )
+
+
+def _takes_one_value(parameter: Any) -> bool:
+    """Not: an argument, an option that takes several values, and a flag like --json, which says the same twice."""
+    if parameter.param_type_name != "option" or parameter.multiple or parameter.count:
+        return False
+    return not parameter.is_flag or bool(parameter.secondary_opts)
 
 
 def _usage_of_arguments(command: Any) -> Sequence[str]:

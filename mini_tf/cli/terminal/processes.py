@@ -1,15 +1,23 @@
-"""`--nproc P`: a command starts itself P times, and these processes divide its work."""
+"""`--nproc P`: a command starts itself P times, and these processes divide its work.
 
+The console of one of them: rank 0 prints, and each leaves its error to the launcher, if it has one.
+"""
+
+import os
+import shutil
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
 from mini_tf.cli.terminal.console import Console
-from mini_tf.system.errors import DataFault, UsageFault
-from mini_tf.system.processes import WorkerFault, is_worker
+from mini_tf.system.errors import DataFault, MinitfError, ProcessLost, Unavailable, UsageFault
+from mini_tf.system.processes import FAULTS, WorkerFault, is_worker, launcher, process_rank, torchrun_ended, write_fault
 
 if TYPE_CHECKING:
     from mini_tf.data.tokenization.prompts import InputWarnings
@@ -72,3 +80,95 @@ def in_order(
         unread.join(group)
         raise
     unread.join(group)
+
+
+WATCH = 0.5
+"""Seconds from one look at the launcher to the next."""
+
+
+class WorkerConsole(Console):
+    """Started by torchrun, whose own exit code is 1 for every error, each process prints its error after its rank.
+
+    A process whose launcher has ended would go on unseen, or wait for others: it saves if it trains, as after SIGTERM,
+    and else ends at once.
+    """
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.process, self._launcher = process_rank(), launcher()
+        self._closed, self._closing = threading.Event(), threading.Lock()
+        threading.Thread(target=self._watch_launcher, name="launcher", daemon=True).start()
+
+    def close(self, exit_code: int, error: MinitfError | None = None) -> None:
+        with self._closing:  # for ever, where the other thread ends the process
+            self._closed.set()
+        folder = os.environ.get(FAULTS)
+        if self._launcher_ended():
+            self._close_alone(exit_code, error, folder)
+        elif error is not None and folder is not None:
+            lost = isinstance(error, ProcessLost)
+            write_fault(Path(folder), self.process.rank, error, exit_code=exit_code, lost=lost, output=self.envelope)
+            if self.log is not None:
+                self.log(error.message)
+        else:
+            self._close_last(exit_code, error)
+
+    def _close_last(self, exit_code: int, error: MinitfError | None) -> None:
+        super().close(exit_code, error)
+
+    def _launcher_ended(self) -> bool:
+        return os.getppid() != self._launcher
+
+    def _watch_launcher(self) -> None:
+        ended = torchrun_ended()
+        while not ended and not self._closed.wait(WATCH):
+            ended = self._launcher_ended()
+        if not ended:
+            return
+        if callable(signal.getsignal(signal.SIGTERM)):  # training, which stops after the step
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        with self._closing:
+            if not self._closed.is_set():
+                try:
+                    self._close_alone(Unavailable.exit_code, ProcessLost(""), os.environ.get(FAULTS))
+                finally:
+                    os._exit(Unavailable.exit_code)
+
+    def _close_alone(self, exit_code: int, error: MinitfError | None, folder: str | None) -> None:
+        """Print what the launcher would print, once on each machine, and remove its folder."""
+        if isinstance(error, Unavailable):  # the others end for the same reason
+            error = Unavailable(
+                "the launcher of the processes ended", hint="the same command continues from the last checkpoint"
+            )
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        if self.process.local_rank == 0:
+            super().close(exit_code, error)
+
+
+class SilentConsole(WorkerConsole):
+    """Of the other ranks: prints nothing but the error that ends it, after its rank."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.quiet = True
+
+    def warn(self, line: str) -> None: ...
+    def print_output(self, text: str, end: str = "\n") -> None: ...
+    def emit_json(self, **given: Any) -> None: ...
+    def show(self, picture: Any, *given: Any, **chosen: Any) -> None: ...
+
+    def _close_last(self, exit_code: int, error: MinitfError | None) -> None:
+        self.json = False
+        if error is not None:
+            super()._close_last(exit_code, type(error)(f"{self.process}: {error.message}", hint=error.hint))
+
+    def _close_alone(self, exit_code: int, error: MinitfError | None, folder: str | None) -> None:
+        self.json = False
+        super()._close_alone(exit_code, error, folder)
+
+
+def worker_console(**given: Any) -> WorkerConsole:
+    """The console of this process, which a launcher has started as one of several."""
+    return (SilentConsole if process_rank().rank > 0 else WorkerConsole)(**given)

@@ -61,7 +61,7 @@ GROUPED = {
         ("minitf recipe init my.yaml", "minitf recipe init my.yaml --from bert-nano"),
     ),
     "data show": Command(
-        "data.show:show",
+        "data:show",
         """Show the first rows that the model reads: inputs, targets, labels, document borders.
 
         Rows of the first training step, or of the validation data.
@@ -69,12 +69,12 @@ GROUPED = {
         ("minitf data show bert-nano", "minitf data show my.txt --rows 2 --split val"),
     ),
     "data stats": Command(
-        "data.stats:stats",
+        "data:stats",
         "Count documents, tokens, bytes, vocabulary use, lengths, and duplicates between the splits.",
         ("minitf data stats my.txt",),
     ),
     "data check": Command(
-        "data.check:check",
+        "data:check",
         """Read all rows of data.train and data.val and print their faults, or a summary.
 
         Exit code 4 if there are faults; otherwise sizes, labels, duplicates and lengths.
@@ -105,11 +105,13 @@ GROUPED = {
         ('minitf tokenizer stats last "The file is closed."',),
     ),
     "runs list": Command(
-        "runs.list_runs:list_",
+        "runs.folders:list_",
         "List runs with recipe, state, loss, metric, parameters, minutes and date.",
         ("minitf runs list",),
     ),
-    "runs show": Command("runs.show:show", "Show state, settings and metrics of one run.", ("minitf runs show last",)),
+    "runs show": Command(
+        "runs.folders:show", "Show state, settings and metrics of one run.", ("minitf runs show last",)
+    ),
     "runs compare": Command(
         "runs.compare:compare",
         """Compare metrics and settings of runs.
@@ -138,7 +140,7 @@ GROUPED = {
         ),
     ),
     "runs rm": Command(
-        "runs.remove:remove",
+        "runs.folders:remove",
         """Remove runs with everything in their folders.
 
         Asks first at a terminal. Refused are a folder that is no run, a run in progress, and one of the runs of a set.

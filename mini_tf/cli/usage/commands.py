@@ -21,7 +21,7 @@ COMMANDS = {
         TRAIN,
     ),
     "finetune": Command(
-        "finetune:finetune",
+        "pretrain:finetune",
         """Train a model on a task, from a pretrained run or from scratch.
 
         model.init_from=RUN initializes the weights from a run. Tasks: classify, regress, tag, seq2seq, instruct. The
@@ -155,7 +155,7 @@ COMMANDS = {
         USE,
     ),
     "inspect crash": Command(
-        "inspect.crash:crash",
+        "crash:crash",
         """Replay the step that diverged, and find the first value that is not finite.
 
         Prints whether it diverges again, in which module, the range of every layer, and what to try.

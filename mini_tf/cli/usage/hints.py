@@ -87,7 +87,7 @@ def _for_command(path: str, context: Any, arguments: list[str]) -> str | None:
     if hint := COMMANDS.get(path, {}).get(word):
         return _with_words(_of_words(hint, typed[1:]), typed[1:])
     if path == "minitf inspect":
-        from mini_tf.cli.inspect import view_called
+        from mini_tf.cli.inspect_views import view_called
 
         if view := view_called(word):
             return f"`{shlex.join(['minitf', 'inspect', view, *typed[1:]])}`"

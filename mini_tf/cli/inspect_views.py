@@ -1,4 +1,4 @@
-"""The command of a view, made from its settings: `minitf inspect NAME`, with the options that all views share.
+"""`minitf inspect`: the views of minitf, its papers and installed packages, each a command made from its settings.
 
 Views import torch, which --help must not. So the settings are outlined from the source of the view, and its module is
 imported when the command runs. What is no literal in the source needs the import, which only makes --help slow.
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mini_tf.cli.gate_checks import parse_gates, refuse_missed
 from mini_tf.cli.terminal import completion, files
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
-from mini_tf.cli.terminal.help import LazyCommand, paragraphs
+from mini_tf.cli.terminal.gate_checks import parse_gates, refuse_missed
+from mini_tf.cli.terminal.help import HelpGroup, LazyCommand, paragraphs
 from mini_tf.cli.terminal.loading import at_terminal, check_run, loading_torch, open_model
 from mini_tf.cli.terminal.options import GATES, parameter
-from mini_tf.recipe.kind_folders import FoundKind
+from mini_tf.recipe.kind_folders import FoundKind, KindFault, find_kind, kinds_by_word, own_folders
 from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _open(console: Console, settings: "ViewSettings") -> Any:
     if isinstance(settings, ModelViewSettings):
         return open_model(settings.run, settings.opened_step, settings.device)
     if isinstance(settings, TokenizerViewSettings):
-        from mini_tf.cli.terminal.tokenizer_source import open_prompt_tokenizer, open_tokenizer
+        from mini_tf.cli.terminal.loading import open_prompt_tokenizer, open_tokenizer
 
         return (open_prompt_tokenizer if settings.reads_masks else open_tokenizer)(console, settings.source)
     return None
@@ -235,3 +235,39 @@ def _value(node: ast.expr | None) -> Any:
     if node is None:
         raise ValueError("no value")
     return ast.literal_eval(node)
+
+
+class Views(HelpGroup):
+    """Commands and views, panel by panel; packages are looked for when a view is listed or called.
+
+    A view that cannot be used is left out of the help, and refused where it is called.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        views = {kind.word: ViewCommand(kind) for folder in own_folders() for kind in folder.kinds(PACKAGE)}
+        self.commands = dict(sorted({**self.commands, **views}.items()))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        from mini_tf.inspection import COMMON
+
+        words = sorted({*super().list_commands(ctx), *kinds_by_word(PACKAGE)})
+        usable = [word for word in words if self._is_usable(ctx, word)]
+        return sorted(usable, key=lambda word: self.get_command(ctx, word).rich_help_panel != COMMON)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        kind = find_kind(PACKAGE, cmd_name) if cmd_name in kinds_by_word(PACKAGE) else None
+        if kind is None or cmd_name in self.commands:
+            return super().get_command(ctx, cmd_name)
+        return ViewCommand(kind)
+
+    def _is_usable(self, ctx: Any, word: str) -> bool:
+        with suppress(KindFault):
+            return bool(self.get_command(ctx, word).help)
+        return False
+
+
+def view_called(word: str) -> str | None:
+    """The view that has this other name."""
+    views = (kinds[0] for kinds in kinds_by_word(PACKAGE).values())
+    return next((kind.word for kind in views if word in declared(kind, "ALIASES")), None)

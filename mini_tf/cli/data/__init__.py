@@ -1,1 +1,0 @@
-"""`minitf data`: show, stats, check."""
