@@ -8,8 +8,8 @@ from typing import Any
 
 from mini_tf.api.arguments_as_text import overrides_of
 from mini_tf.api.loaded_run import LoadedRun, load
-from mini_tf.jobs.identifying import Options
-from mini_tf.jobs.sets.run_sets import train
+from mini_tf.jobs.assembling import Options
+from mini_tf.jobs.run_sets import train
 from mini_tf.recipe.task_recipes import command_warning
 from mini_tf.run.identity import resolve_command
 from mini_tf.run.location import RunLocation

@@ -14,7 +14,7 @@ from mini_tf.cli.terminal.loading import at_terminal
 from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
-    from mini_tf.jobs.resume_proof.killed_runs import ResumeProof
+    from mini_tf.jobs.killed_runs import ResumeProof
 
 
 RECIPE = typer.Argument(
@@ -70,7 +70,7 @@ def doctor(
 
 
 def _prove_resume(console: Console, arguments: list[str]) -> None:
-    from mini_tf.jobs.resume_proof.killed_runs import prove_resume
+    from mini_tf.jobs.killed_runs import prove_resume
     from mini_tf.recipe.arguments import split_arguments
     from mini_tf.system.errors import GateMissed
 
@@ -81,7 +81,7 @@ def _prove_resume(console: Console, arguments: list[str]) -> None:
 
 
 def _prove_processes(console: Console, processes: int) -> None:
-    from mini_tf.jobs.resume_proof.killed_runs import prove_processes
+    from mini_tf.jobs.killed_runs import prove_processes
     from mini_tf.system.errors import GateMissed
 
     proof = prove_processes(processes, console.say)
@@ -217,7 +217,7 @@ def _gpus() -> dict[str, Any]:
         return {}
     from mini_tf.system.errors import reason_of
     from mini_tf.training.machine.device import available_precisions
-    from mini_tf.training.machine.gpu import KERNELS, describe_gpu, driver_version, failing_attention_kernels
+    from mini_tf.training.machine.hardware import KERNELS, describe_gpu, driver_version, failing_attention_kernels
 
     facts: dict[str, Any] = {"driver": driver_version(), "CUDA": f"{torch.version.cuda} (torch's)"}
     for device in (torch.device("cuda", n) for n in range(torch.cuda.device_count())):
@@ -244,7 +244,7 @@ def _compile(wanted: bool) -> str:
     device = torch.device("cuda" if torch.cuda.device_count() else "cpu")
     if device.type == "cpu" and not wanted:
         return f"not tried (--compile tries it); {missing_compiler(device) or 'there is a C++ compiler'}"
-    from mini_tf.training.machine.compile_trial import sample_failure
+    from mini_tf.training.machine.trial_passes import sample_failure
 
     failure = sample_failure(device)
     return f"works on {device}" if failure is None else f"does not work on {device}: {failure}"

@@ -19,7 +19,7 @@ from mini_tf.system.progress import show_progress
 
 if TYPE_CHECKING:
     from mini_tf.data.datasets import TokenizedData
-    from mini_tf.jobs.identifying import Options
+    from mini_tf.jobs.assembling import Options
     from mini_tf.recipe.metrics import Gate
     from mini_tf.recipe.reading import Resolved
 
@@ -88,7 +88,7 @@ def _training_command(command_name: Literal["pretrain", "finetune"], recipe: Any
             return 0
         if warning := command_warning(console.command, resolved):
             console.warn(warning)
-        from mini_tf.jobs.identifying import Options
+        from mini_tf.jobs.assembling import Options
         from mini_tf.run.location import RunLocation
 
         def check(data: "TokenizedData") -> None:
@@ -120,7 +120,7 @@ def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]"
 
 def _train(console: Console, resolved: "Resolved", options: "Options", bounds: "list[Gate]") -> int:
     """Train, print the run folder, and check the metric bounds."""
-    from mini_tf.jobs.sets.run_sets import train
+    from mini_tf.jobs.run_sets import train
     from mini_tf.training.machine.device import on_gpu
 
     runtime = resolved.recipe.runtime

@@ -63,7 +63,7 @@ def sweep(
     with show_progress("loading PyTorch and the recipe"):
         from mini_tf.jobs.sweeps.space import grid, read_space, sampled
         from mini_tf.jobs.sweeps.sweep import Sweep, checked_base, opened
-        from mini_tf.jobs.sweeps.trial_processes import TrialProcesses, machine_shares
+        from mini_tf.jobs.sweeps.trials import TrialProcesses, machine_shares
         from mini_tf.run.location import RunLocation
         from mini_tf.training.signals import StopRequest
 
@@ -102,7 +102,7 @@ def _show(console: Console, search: "Sweep") -> None:
     """Print the table and the best recipe, and write best.yaml and the picture."""
     from mini_tf.drawing.curves.searched import draw_searched
     from mini_tf.drawing.terminal import table
-    from mini_tf.jobs.closing_messages import quoted
+    from mini_tf.jobs.messages import quoted
 
     metric, trials, best = f"val.{search.metric.name}", search.ranking, search.best
     means = [trial.mean(search.metric) for trial in trials]

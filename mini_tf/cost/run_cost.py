@@ -13,16 +13,15 @@ from mini_tf.cost.overhead import Overhead, count_evaluations_and_saves, measure
 from mini_tf.cost.steps import MemoryUse, StepFlops, StepTiming, measure_steps, memory_of, step_flops
 from mini_tf.data.tokenized import reopen
 from mini_tf.jobs.assembling import build, load_data
+from mini_tf.jobs.messages import Reporter, report_start
 from mini_tf.jobs.parts import Parts, training_of
-from mini_tf.jobs.session import Reporter
-from mini_tf.jobs.start_messages import report_start
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.run import finding
 from mini_tf.run.metric_files import curve
 from mini_tf.system.errors import RunFault
 from mini_tf.training.due import EvaluationSchedule
 from mini_tf.training.machine.device import resolve_setup
-from mini_tf.training.machine.peak import peak_flops
+from mini_tf.training.machine.hardware import peak_flops
 from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.schedule import Horizon
 

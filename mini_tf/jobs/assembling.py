@@ -1,7 +1,7 @@
-"""Builds the parts of a run from its recipe: data, model, objective, trainable parameters, machine settings."""
+"""Which run a command is, its data, and the parts of that run: model, objective, trainable parameters, setup."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -12,35 +12,68 @@ from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenized import Report, open_data
 from mini_tf.jobs import initial
-from mini_tf.jobs.graph_choice import decide_graphs
+from mini_tf.jobs.messages import Reporter
 from mini_tf.jobs.parts import Parts
-from mini_tf.jobs.session import Reporter
 from mini_tf.nn.lora import adapt, merged_weights
 from mini_tf.nn.model import Model
 from mini_tf.nn.objective_network import trained_module
 from mini_tf.nn.weights import on_meta_device
 from mini_tf.parallel.dividing import ALONE
 from mini_tf.parallel.full_sharding import sharding_of
-from mini_tf.parallel.group import ProcessGroup
+from mini_tf.parallel.group import ProcessGroup, refuse_different
+from mini_tf.parallel.reduction import REDUCTIONS
 from mini_tf.recipe.metrics import BestMetric, best_metric
+from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.recipe import Recipe
+from mini_tf.run.identity import Identity
+from mini_tf.run.location import RunLocation, explicit_folder, versions
 from mini_tf.scores import packages_of, require
-from mini_tf.system.errors import DataFault, RecipeFault, RunFault
+from mini_tf.system.errors import DataFault, RecipeFault, RunFault, Unavailable
 from mini_tf.system.processes import is_trial
 from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
 from mini_tf.trained.architecture import Architecture
 from mini_tf.trained.opening import read_fully_trainable
 from mini_tf.training.feed import Feed
-from mini_tf.training.freezing import freeze
-from mini_tf.training.machine.compile_trial import compile_failure, without_failing_compiler
-from mini_tf.training.machine.contention import contended
 from mini_tf.training.machine.device import Setup, available_cores
-from mini_tf.training.machine.malloc import return_freed_memory
+from mini_tf.training.machine.hardware import contended, return_freed_memory
 from mini_tf.training.machine.memory import fitting_micro_batch, refuse_too_large
-from mini_tf.training.machine.step_timer import StepTimer
+from mini_tf.training.machine.trial_passes import StepTimer, compile_failure, without_failing_compiler
 from mini_tf.training.machine.tuning import LONGEST, RunLength, tune
 from mini_tf.training.machine.tuning_cache import cached_tuning
+from mini_tf.training.optimizer import freeze
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a training command beside the recipe."""
+
+    location: RunLocation = field(default_factory=RunLocation)
+    extend: int | None = None
+    command: tuple[str, ...] = ()
+    tensorboard: bool = False
+    check: Callable[[TokenizedData], None] = lambda data: None
+    """Raises before training if the data do not fit the command."""
+    group: ProcessGroup = field(default_factory=ProcessGroup)
+    """The processes that train together."""
+    stop_at: int | None = None
+    """The step after which training stops, saved and to be continued."""
+
+
+def identify(resolved: Resolved, options: Options, reporter: Reporter) -> tuple[Identity, TokenizedData]:
+    """The identity of a recipe's run, by the contents of all files that it reads, and its tokenized data.
+
+    If the run of model.init_from no longer exists, its hash and tokenizers are read from the run at the location of the
+    options. Several processes prepare the data together.
+    """
+    REDUCTIONS[resolved.recipe.runtime.reduce].refuse(options.group)
+    folder = explicit_folder(options.location)
+    init = initial.init_hash(resolved.recipe, folder)  # before the data, which may take long to read
+    data = load_data(initial.with_own_tokenizer(resolved.recipe, folder), reporter, options.group)
+    identity = Identity.of(resolved, data.hashes | init)
+    same = {"recipe": [identity.decides, identity.recipe], "data": identity.hashes, "software": versions()}
+    refuse_different(options.group, same)
+    return identity, data
 
 
 def load_data(recipe: Recipe, reporter: Reporter, group: ProcessGroup = ALONE.group) -> TokenizedData:
@@ -52,14 +85,9 @@ def load_data(recipe: Recipe, reporter: Reporter, group: ProcessGroup = ALONE.gr
         fault = f"data.train: {data.train.words:,} words of training text, more than train.words {recipe.train.words:,}"
         raise DataFault(fault, hint="give less text, or raise train.words")
     context, tokens = recipe.train.context, data.train.n_tokens
-    if (
-        recipe.objective.dataset().STREAM and tokens <= context
-    ):  # before the machine settings are measured, which takes long with such rows
-        fitting = 1 << max(0, tokens.bit_length() - 4)
-        reporter.warn(
-            f"train.context {context} is longer than the training data of {tokens:,} tokens; train.context={fitting}"
-            " fits"
-        )
+    if recipe.objective.dataset().STREAM and tokens <= context:  # before measurements, which take long with such rows
+        fits = f"train.context={1 << max(0, tokens.bit_length() - 4)} fits"
+        reporter.warn(f"train.context {context} is longer than the training data of {tokens:,} tokens; {fits}")
     return data
 
 
@@ -72,11 +100,8 @@ def usable_best_metric(recipe: Recipe, labels: Labels | None) -> BestMetric:
 
 def merge_function(recipe: Recipe) -> Callable[[dict[str, Tensor]], dict[str, Tensor]] | None:
     """Merges the adapter into the weights for model.safetensors; None without an adapter or without adapter.merge."""
-    return (
-        partial(merged_weights, settings=recipe.adapter)
-        if recipe.adapter is not None and recipe.adapter.merge
-        else None
-    )
+    adapter = recipe.adapter
+    return partial(merged_weights, settings=adapter) if adapter is not None and adapter.merge else None
 
 
 def build(
@@ -103,17 +128,14 @@ def build(
         )
     objective.teacher = initial.load_teacher(recipe, data, setup.device)
     meta, sharding = architecture.on_meta(), sharding_of(recipe.runtime.shard, group or ProcessGroup())
-    initialization = (
-        initial.match_tensors(meta, recipe, data) if recipe.model.init_from is not None and resumed is None else None
-    )
-    loaded = initialization.report if initialization is not None else None
-    full = None
-    if recipe.adapter is not None:
-        full = (
-            fully_trainable(meta, "tokens" in recipe.objective.PREDICTS, loaded)
-            if resumed is None
-            else read_fully_trainable(resumed)
-        )
+    initialization = loaded = full = None
+    if recipe.model.init_from is not None and resumed is None:
+        initialization = initial.match_tensors(meta, recipe, data)
+        loaded = initialization.report
+    if recipe.adapter is not None and resumed is None:
+        full = fully_trainable(meta, "tokens" in recipe.objective.PREDICTS, loaded)
+    elif recipe.adapter is not None and resumed is not None:
+        full = read_fully_trainable(resumed)
     restrict_trainable(meta, recipe, full)
     meta_task = on_meta_device(lambda: objective.task(meta))
     refuse_too_large(trained_module(meta, meta_task), recipe.optimizer, setup.device, sharding)
@@ -203,27 +225,45 @@ def decide_setup(parts: Parts, say: Report) -> Setup:
     # Rank 0 cannot measure steps alone, nor a trial of a sweep, beside others with which it is compared.
     if not setup.undecided or parts.sharding.divides_weights or is_trial():
         return replace(setup, undecided=frozenset())
-    settings = recipe.model_dump(mode="json", include={"model", "objective", "runtime"})
-    rows = {
-        "batch_size": parts.plan.batch_size,
-        "context": train.context,
-        "stream": train.stream,
-        "pack": recipe.data.pack,
-    }
-    shape = {**settings, **rows, "vocabulary": parts.data.tokenizer.vocabulary.size}
+    shape = recipe.model_dump(mode="json", include={"model", "objective", "runtime"})
+    shape |= {"batch_size": parts.plan.batch_size, "context": train.context, "stream": train.stream}
+    shape |= {"pack": recipe.data.pack, "vocabulary": parts.data.tokenizer.vocabulary.size}
     work = RunLength(parts.plan.batch_size, parts.schedule.horizon)
-
     cores = min(setup.threads, available_cores())  # more threads than cores contend with each other
 
     def find() -> Setup:
-        skips = " ".join(
-            f"{'train' if key == 'micro_batch_size' else 'runtime'}.{key}" for key in sorted(setup.undecided)
-        )
-        with show_progress(
-            f"measuring the fastest settings, at most {LONGEST:g} s plus compilation (skipped for those given: {skips})"
-        ):
+        keys = (f"{'train' if key == 'micro_batch_size' else 'runtime'}.{key}" for key in sorted(setup.undecided))
+        most = f"at most {LONGEST:g} s plus compilation (skipped for those given: {' '.join(keys)})"
+        with show_progress(f"measuring the fastest settings, {most}"):
             return tune(setup, work, StepTimer(parts.task, single_rows), partial(contended, cores))
 
     decided = cached_tuning(shape, work, setup, find, say)
     decided.apply()  # fewer threads may be faster
     return decided
+
+
+def decide_graphs(setup: Setup, recipe: Recipe, processes: int) -> Setup:
+    """The setup with `graphs` decided. Raises Unavailable if the recipe wants graphs that cannot be."""
+    wanted, obstacle = recipe.runtime.graphs, _obstacle(setup, recipe, processes)
+    if wanted is True and obstacle:
+        raise Unavailable(f"runtime.graphs: {obstacle}", hint="runtime.graphs=auto")
+    if setup.device.type != "cuda":
+        return setup
+    reason = "set in the recipe" if wanted != "auto" else obstacle or "no launch of single kernels"
+    return setup.decided("graphs", wanted is not False and obstacle is None, reason)
+
+
+def _obstacle(setup: Setup, recipe: Recipe, processes: int) -> str | None:
+    """Why steps cannot be captured; None: they can, unless the first steps show that the model waits for the device."""
+    runtime, optimizer = recipe.runtime, recipe.optimizer
+    if setup.device.type != "cuda":
+        return f"CUDA graphs need a GPU of NVIDIA, the device is {setup.device}"
+    if processes > 1:
+        return f"{processes} processes exchange gradients in a step"
+    if runtime.reduce == "tree":
+        return "runtime.reduce is tree"
+    if recipe.train.stream:
+        return "train.stream hands a state from row to row"
+    if not optimizer.CAPTURABLE:
+        return f"the optimizer {optimizer.kind} is not capturable"
+    return None

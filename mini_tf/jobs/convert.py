@@ -16,7 +16,7 @@ from mini_tf.data.store import Store
 from mini_tf.inspection._memory_layers import MemoryIndex, memory_layers, parse_memories
 from mini_tf.jobs.assembling import usable_best_metric
 from mini_tf.jobs.initial import LoadedTensors
-from mini_tf.jobs.session import Reporter
+from mini_tf.jobs.messages import Reporter
 from mini_tf.nn.mixer import MixerSettings
 from mini_tf.nn.model import Model
 from mini_tf.nn.objective_network import objective_tensors

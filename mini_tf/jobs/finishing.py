@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mini_tf.jobs.baselines import Baselines, baselines_of
-from mini_tf.jobs.closing_messages import format_metrics, next_commands, overfitting
+from mini_tf.jobs.messages import LOSSES, curves, format_metrics, next_commands, overfitting
 from mini_tf.jobs.session import RunResult, Session
-from mini_tf.jobs.step_lines import LOSSES, curves
 from mini_tf.pipelines import Fitter, pipeline_of
 from mini_tf.run.loading import load_model, load_objective
 from mini_tf.run.tensors import specs
@@ -53,17 +52,15 @@ def _finish(
         run.update(model=run.manifest.model_with(fitter.decision))
     for line in _closing_lines(session, step, metrics, baselines, [] if fitter is None else fitter.lines):
         session.reporter.say(line)
-    run.finish(
-        "done", metrics=metrics
-    )  # last and fast: if killed after it, the run is done and another --extend would add to it
+    # Last and fast: if killed after it, the run is done and another --extend would add to it.
+    run.finish("done", metrics=metrics)
     return metrics, 0
 
 
 def _stopped(session: Session, state: str, stop: StopRequest) -> tuple[dict[str, float], int]:
     session.reporter.say(f"{state}; run the same command{'' if stop else ' without --stop-at'} to continue")
-    session.run.finish(
-        "stopped", stop.exit_code, error=f"stopped by {stop.signal.name if stop.signal else '--stop-at'}"
-    )
+    by = stop.signal.name if stop.signal else "--stop-at"
+    session.run.finish("stopped", stop.exit_code, error=f"stopped by {by}")
     return {}, stop.exit_code
 
 
@@ -72,11 +69,10 @@ def _evaluate(session: Session, stop: StopRequest, fitter: MetricAccumulator | N
     model: dict[str, Any] | None = session.group.on_rank_0(lambda: session.run.manifest.model)
     if session.full is not None and model is not None and model["step"] == session.full[0] and fitter is None:
         return session.full[1]
+    step = model["step"] if model else None
     merged = session.run.export_weights is not None  # model.safetensors then has other tensors than the trained model
-    objective = load_objective(
-        session.run.folder, model["step"] if model else "best", specs(session.parts.objective_tensors())
-    )
-    session.parts.load(load_model(session.run.folder, model["step"] if model and merged else None), objective)
+    objective = load_objective(session.run.folder, step or "best", specs(session.parts.objective_tensors()))
+    session.parts.load(load_model(session.run.folder, step if merged else None), objective)
 
     def check() -> None:
         if session.agree(stop):

@@ -24,6 +24,7 @@ from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.metrics import BestMetric, best_metric
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.system.errors import RunFault
+from mini_tf.training.captured_steps import with_recurring_shapes
 from mini_tf.training.divergence import Tolerance
 from mini_tf.training.due import NEVER, EvaluationSchedule, step_flops
 from mini_tf.training.evaluation import MetricAccumulator, eval_batch_size, evaluate, evaluation_draws, pack
@@ -32,7 +33,6 @@ from mini_tf.training.flops import training_flops
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.plan import MixturePlan, Plan, make_plan
 from mini_tf.training.schedule import TrainingSchedule, horizon_of
-from mini_tf.training.steps.shapes import with_recurring_shapes
 from mini_tf.training.training import Training
 
 FLOPS_STEPS = 8

@@ -3,11 +3,10 @@
 import time
 
 from mini_tf.jobs import initial
-from mini_tf.jobs.assembling import build, merge_function, usable_best_metric
+from mini_tf.jobs.assembling import Options, build, identify, merge_function, usable_best_metric
 from mini_tf.jobs.finishing import finish
-from mini_tf.jobs.identifying import Options, identify
-from mini_tf.jobs.session import Reporter, RunResult, Session
-from mini_tf.jobs.start_messages import report_extension, report_start
+from mini_tf.jobs.messages import Reporter, report_extension, report_start
+from mini_tf.jobs.session import RunResult, Session
 from mini_tf.recipe.reading import Resolved
 from mini_tf.run.following import follow
 from mini_tf.run.location import check_exact, open_run, restore, start_run

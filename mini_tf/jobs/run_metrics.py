@@ -2,7 +2,7 @@
 
 from mini_tf.data.store import Store
 from mini_tf.jobs import baselines
-from mini_tf.jobs.session import Reporter
+from mini_tf.jobs.messages import Reporter
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.pipelines import PredictOptions, TextsWithReferences, pipeline_of
 from mini_tf.recipe.metrics import metrics_of

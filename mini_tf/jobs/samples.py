@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import cached_property
 
-from mini_tf.jobs.closing_messages import copying
+from mini_tf.jobs.messages import copying
 from mini_tf.jobs.parts import Parts
 from mini_tf.pipelines import pipeline_of
 from mini_tf.scores import can_measure, missing_warning, packages_of

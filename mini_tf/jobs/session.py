@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from mini_tf.jobs.closing_messages import format_metrics, quoted
-from mini_tf.jobs.graph_choice import record_fallbacks
+from mini_tf.jobs.messages import Reporter, StepLines, format_metrics, quoted
 from mini_tf.jobs.parts import Parts, training_of
 from mini_tf.jobs.samples import Samples
-from mini_tf.jobs.step_lines import StepLines
 from mini_tf.nn import state as states
 from mini_tf.recipe.metrics import until_gate
 from mini_tf.run import diverged_step
@@ -29,18 +27,6 @@ from mini_tf.training.evaluation import MetricAccumulator
 from mini_tf.training.loop import DivergedStep, Progress, Report, train
 from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.signals import StopRequest
-
-
-class Reporter(Protocol):
-    """Prints and logs the messages of a run."""
-
-    log: Any
-    crash: Any
-
-    def say(self, line: str) -> None: ...
-    def detail(self, line: str) -> None: ...
-    def warn(self, line: str) -> None: ...
-    def bar(self, total: int, unit: str = "step", initial: int = 0) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -62,7 +48,7 @@ class Session:
             parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype, self.sharding
         )
         self.training = replace(training_of(parts, run.manifest.extensions, self.optimizer), warn=self._without_graphs)
-        record_fallbacks(run, parts.setup.fallbacks)
+        self._record_fallbacks(parts.setup.fallbacks)
         self.group = parts.group
         self.until = until_gate(parts.recipe.eval)
         self._dues: dict[int, Due] = {}
@@ -112,7 +98,13 @@ class Session:
 
     def _without_graphs(self, line: str) -> None:
         self.reporter.warn(line)
-        record_fallbacks(self.run, {"graphs": line})
+        self._record_fallbacks({"graphs": line})
+
+    def _record_fallbacks(self, reasons: dict[str, str]) -> None:
+        """Record in run.json why settings were given up, beside what was chosen at the first start."""
+        if reasons:
+            auto = self.run.manifest.auto
+            self.run.update(auto=auto | {"fallbacks": auto.get("fallbacks", {}) | reasons})
 
     def agree(self, stop: StopRequest) -> bool:
         """Whether any process was asked to stop; then all are, so that they stop after the same step."""
@@ -175,12 +167,10 @@ class Session:
         self.skips, self.saved, settings = self.start.skips, self.start.step, self.parts.recipe.checkpoint
         with self.group.independently():  # as after a save, where a process may have been killed
             self.run.rotate(settings.keep_last, settings.keep_best)
-        killed_before_sampling = self.group.on_rank_0(
-            lambda: self.counters.steps == 0 and not self.run.has_sample(self.start.step)
-        )
-        if killed_before_sampling:
-            self._sample(self.start.step)
-        self._reset_patience(self.start.step)
+        step = self.start.step
+        if self.group.on_rank_0(lambda: self.counters.steps == 0 and not self.run.has_sample(step)):
+            self._sample(step)  # it was killed before
+        self._reset_patience(step)
         self.finished = self._stops_early()
 
     def _reset_patience(self, step: int) -> None:
@@ -209,9 +199,8 @@ class Session:
         self.parts.fit_on_validation(tokens)
         measured_here = self.measure(tokens)
         with self.generating(self.parts.recipe.eval.translations):
-            metrics, scores = self.group.on_rank_0(
-                lambda: [measured_here, self.samples.scores()]
-            )  # processors may differ in last bits
+            # Of rank 0: processors may differ in last bits.
+            metrics, scores = self.group.on_rank_0(lambda: [measured_here, self.samples.scores()])
         if tokens is None:
             self.full = report.step, metrics
         measured = metrics | {f"val.{name}": value for name, value in scores.items()}
@@ -236,14 +225,9 @@ class Session:
 
     def _line(self, report: Report) -> dict[str, Any]:
         """The values of a step for metrics.jsonl, as they are, finite or not."""
-        line = {
-            "step": report.step,
-            "tokens": report.tokens,
-            "epoch": round(report.step / self.training.feed.plan.epoch_steps, 4),
-            "loss": report.loss,
-            "lr": report.lr,
-            "grad_norm": report.grad_norm,
-        }
+        epoch = round(report.step / self.training.feed.plan.epoch_steps, 4)
+        line = {"step": report.step, "tokens": report.tokens, "epoch": epoch, "loss": report.loss}
+        line |= {"lr": report.lr, "grad_norm": report.grad_norm}
         line |= {f"loss.{name}": value for name, value in report.losses.items() if len(report.losses) > 1}
         return line | ({"skipped": report.skips} if report.skipped else {})
 
@@ -252,10 +236,6 @@ class Session:
         if self.counters.met:
             self.reporter.say(f"early stopping: {self.parts.recipe.eval.until} (eval.until)")
             return True
-        return self._out_of_patience()
-
-    def _out_of_patience(self) -> bool:
-        """Whether the metric of eval.best has not improved for eval.patience evaluations."""
         patience, best = self.parts.recipe.eval.patience, self.parts.best
         if patience is None or self.counters.patience_counter < patience:
             return False
@@ -281,13 +261,9 @@ class Session:
 
     def _all_tensors(self, at: Progress) -> CheckpointTensors:
         """Those of all processes, on rank 0."""
-        tensors, gather = self._tensors(at), self.sharding.gather
-        return CheckpointTensors(
-            gather(tensors.model),
-            gather(tensors.optimizer),
-            self.group.gather(tensors.state),
-            gather(tensors.objective),
-        )
+        own, gather = self._tensors(at), self.sharding.gather
+        model, optimizer = gather(own.model), gather(own.optimizer)
+        return CheckpointTensors(model, optimizer, self.group.gather(own.state), gather(own.objective))
 
     def generating(self, n: int) -> AbstractContextManager[None]:
         """Within it rank 0 may generate `n` texts: with whole weights, if there are any; collective."""

@@ -24,14 +24,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.system.errors import ProcessLost, Unavailable
-from mini_tf.system.processes import (
-    JOINED,
-    RENDEZVOUS,
-    ProcessRank,
-    process_rank,
-    store_fault,
-    store_is_torchruns,
-)
+from mini_tf.system.processes import JOINED, RENDEZVOUS, ProcessRank, process_rank, store_fault, store_is_torchruns
 from mini_tf.system.safe_text import safe_text
 
 CONTINUE = "the same command continues from the last checkpoint"

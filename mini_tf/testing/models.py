@@ -35,7 +35,7 @@ from mini_tf.testing.tiny.models import (
     source_for,
     tiny_model,
 )
-from mini_tf.training.layer_decay import depths
+from mini_tf.training.optimizer import depths
 
 
 def cases(settings: ModelSettings) -> list[Case]:

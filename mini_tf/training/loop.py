@@ -11,7 +11,7 @@ the gradients and all measured numbers after it, so all have the same report and
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -23,16 +23,35 @@ from mini_tf.nn.state import State
 from mini_tf.objectives import Task
 from mini_tf.system.errors import Diverged, StorageFault, is_out_of_memory
 from mini_tf.system.seeds import seed_of
+from mini_tf.training.captured_steps import CapturedSteps
 from mini_tf.training.counters import number
 from mini_tf.training.divergence import Problem, StepData, gradient_problem
 from mini_tf.training.feed import prefetch
-from mini_tf.training.loss_scale import LossScale
 from mini_tf.training.machine.memory import rows_that_fit
 from mini_tf.training.optimizer import clip_factor
-from mini_tf.training.steps.captured_steps import CapturedSteps
-from mini_tf.training.steps.eager_steps import EagerSteps, Key, fetch
-from mini_tf.training.streaming import initial_states
-from mini_tf.training.training import Training
+from mini_tf.training.training import EagerSteps, Key, Training, fetch, stream_states
+
+_GROWTH_INTERVAL = 2000
+
+
+@dataclass(frozen=True)
+class LossScale:
+    """Dynamic loss scaling for fp16, as torch.amp.GradScaler: the scale, and the finite steps since it changed.
+
+    After an overflow the step is skipped and the scale halved; after 2000 consecutive finite steps it is doubled.
+    Source: Micikevicius et al. 2018, arXiv:1710.03740, section 3.2.
+    """
+
+    scale: float = 2.0**16
+    good_steps: int = 0
+
+    def after(self, overflow: bool) -> "LossScale":
+        """The scale of the next step."""
+        if overflow:
+            return LossScale(self.scale / 2)
+        if self.good_steps + 1 == _GROWTH_INTERVAL:
+            return LossScale(self.scale * 2)
+        return LossScale(self.scale, self.good_steps + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +139,7 @@ def train(
     start_time = clock() - at.seconds
     training.task.train()
     modules = [*training.task.modules()]
-    states = _stream_states(training, at.step, at.state)
+    states = stream_states(training, at.step, at.state)
     group = training.reduction.group
     steps = (
         CapturedSteps(training, CUDAGraphs(training.setup.device)) if training.setup.graphs else EagerSteps(training)
@@ -138,7 +157,7 @@ def train(
                 training.task.train()
             outdated = [part.refresh(seed_of(training.seed, "refresh", i), at.step) for i, part in refreshed.items()]
             if any(outdated):
-                states = _stream_states(training, 0, None)
+                states = stream_states(training, 0, None)
             counts, before = _sum_by_name(count for counts, _ in together for count in counts.items()), dict(states)
             with _memory_faults(training, at):
                 measured = steps.gradients(batches, counts, states, at.step, _scale(training, at))
@@ -161,12 +180,6 @@ def _refreshed(task: nn.Module) -> dict[int | str, Task | Mixer]:
     parts: dict[int | str, Task | Mixer] = {"task": task} if isinstance(task, Task) else {}
     parts |= enumerate(part for part in task.modules() if isinstance(part, Mixer))
     return {key: part for key, part in parts.items() if type(part).refresh not in (Task.refresh, Mixer.refresh)}
-
-
-def _stream_states(training: Training, step: int, saved: State | None) -> dict[int, State | None]:
-    """`initial_states`, which calls the model of a stream only; whole weights may not fit on the device."""
-    with training.sharding.whole() if training.feed.plan.stream else nullcontext():
-        return initial_states(training.task, training.feed, training.setup, step, saved)
 
 
 @contextmanager
@@ -232,12 +245,10 @@ def _report(
 
 def _loss_problem(measured: Mapping[Key, float]) -> Problem | None:
     """The first loss that is not finite."""
-    bad = [
-        (name, micro, value)
-        for (kind, name, micro), value in measured.items()
-        if kind == "loss" and not math.isfinite(value)
-    ]
-    return Problem(f"the loss {bad[0][0]!r} is {bad[0][2]}, but must be finite", bad[0][1]) if bad else None
+    for (kind, name, micro), value in measured.items():
+        if kind == "loss" and not math.isfinite(value):
+            return Problem(f"the loss {name!r} is {value}, but must be finite", micro)
+    return None
 
 
 def _problem(training: Training, loss: float, norm: float) -> Problem | None:
@@ -246,11 +257,9 @@ def _problem(training: Training, loss: float, norm: float) -> Problem | None:
         gradients = {name: p.tensor.grad for name, p in training.optimizer.parameters.items()}
         return gradient_problem(gradients, norm, training.reduction.group)
     most = training.tolerance.stop_above
-    return (
-        Problem(f"the loss is {loss:.6g}, but train.stop_above is {most:g}", may_be_skipped=False)
-        if loss > most
-        else None
-    )
+    if loss > most:
+        return Problem(f"the loss is {loss:.6g}, but train.stop_above is {most:g}", may_be_skipped=False)
+    return None
 
 
 def _sum_by_name(numbers: Iterable[tuple[str, Number]]) -> dict[str, Number]:

@@ -5,7 +5,7 @@ Row i of step s is item s * batch_size + i of a concatenation of epochs. An epoc
 """
 
 import itertools
-from collections.abc import Hashable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple, Protocol
@@ -39,8 +39,30 @@ class RowLengths(Protocol):
     def layout(self) -> BlockLayout | None: ...
 
 
+class Plan(ABC):
+    """The rows of every step: a pure function of (seed, step)."""
+
+    batch_size: int
+    """Rows of the largest step."""
+    stream: bool = False
+    """Row i of a step continues row i of the step before."""
+    even: bool = True
+    """All steps have equally many rows, so all micro-batches do."""
+    reads_own_rows: bool = False
+    """Rows have one length and are costly to read: a process reads only those of its own micro-batches."""
+
+    @property
+    @abstractmethod
+    def epoch_steps(self) -> float:
+        """Steps per epoch."""
+
+    @abstractmethod
+    def rows(self, step: int) -> StepRows:
+        """The rows of step number `step` (from 0)."""
+
+
 @dataclass(frozen=True)
-class RowPlan:
+class RowPlan(Plan):
     """Equally many rows per step. n_rows: per epoch. stream: row i of a step continues row i of the step before."""
 
     n_rows: int
@@ -48,18 +70,12 @@ class RowPlan:
     seed: int
     stream: bool = False
 
-    even = True
-    """All steps have equally many rows, so all micro-batches do."""
-    reads_own_rows = False
-    """Rows have one length and are costly to read: a process reads only those of its own micro-batches."""
-
     @property
     def epoch_steps(self) -> float:
-        """Steps per epoch."""
         return self.n_rows / self.batch_size
 
     def rows(self, step: int) -> StepRows:
-        """The rows of step number `step` (from 0), which may span two epochs.
+        """They may span two epochs.
 
         With `stream` row i follows the text from offset i / batch_size on and wraps around at its end; the epoch stays
         0, since other epochs cut the text at other positions.
@@ -77,7 +93,7 @@ class RowPlan:
 
 
 @dataclass(frozen=True, eq=False)
-class TokenPlan:
+class TokenPlan(Plan):
     """Batches of at most `batch_tokens` tokens, padding included, from rows of similar length.
 
     lengths (n_rows,): tokens of each row.
@@ -90,9 +106,7 @@ class TokenPlan:
     batch_tokens: int
     seed: int
 
-    stream = False
     even = False
-    reads_own_rows = False
 
     @cached_property
     def _buckets(self) -> list[np.ndarray]:
@@ -124,8 +138,7 @@ class TokenPlan:
         return batches
 
     @cached_property
-    def batch_size(self) -> int:
-        """Rows of the largest step."""
+    def batch_size(self) -> int:  # type: ignore[override]
         return max(last - first for _, first, last in self._batches)
 
     @property
@@ -133,19 +146,18 @@ class TokenPlan:
         return len(self._batches)
 
     def rows(self, step: int) -> StepRows:
-        """The rows of step number `step` (from 0), all of one epoch."""
+        """All are of one epoch."""
         epoch, number = divmod(step, len(self._batches))
         [batch] = permute(np.array([number]), len(self._batches), seed_of(self.seed, "batches", epoch)).tolist()
         bucket, first, last = self._batches[batch]
         rows, positions = self._buckets[bucket], np.arange(first, last)
         rows = rows[permute(positions, len(rows), seed_of(self.seed, "epoch", epoch, bucket))]
-        return StepRows(
-            rows, np.full(len(rows), epoch), splitmix64(seed_of(self.seed, "rows", step), positions - first)
-        )
+        keys = splitmix64(seed_of(self.seed, "rows", step), positions - first)
+        return StepRows(rows, np.full(len(rows), epoch), keys)
 
 
 @dataclass(frozen=True)
-class BlockPlan:
+class BlockPlan(Plan):
     """Equally many rows per step, from rows in blocks that are costly to read.
 
     An epoch is a keyed permutation of the blocks, with the rows of each in another order. This sequence is cut into
@@ -159,17 +171,13 @@ class BlockPlan:
     batch_size: int
     seed: int
 
-    stream = False
-    even = True
     reads_own_rows = True
 
     @property
     def _round_steps(self) -> int:
         """Steps that take a row of every segment."""
-        return max(
-            1,
-            min(-(-self.layout.n_open // self.batch_size), self.layout.n_blocks * self.layout.rows // self.batch_size),
-        )
+        n_rows = self.layout.n_blocks * self.layout.rows
+        return max(1, min(-(-self.layout.n_open // self.batch_size), n_rows // self.batch_size))
 
     @property
     def epoch_steps(self) -> float:
@@ -177,7 +185,7 @@ class BlockPlan:
         return max(1, self.layout.n_blocks * self.layout.rows // (self.batch_size * n)) * n
 
     def rows(self, step: int) -> StepRows:
-        """The rows of step number `step` (from 0), all of one epoch."""
+        """All are of one epoch."""
         (n_blocks, rows, n_open), n_steps, of_round = self.layout, int(self.epoch_steps), self._round_steps
         epoch, step_in_epoch = divmod(step, n_steps)
         number, phase = divmod(step_in_epoch, of_round)
@@ -205,7 +213,7 @@ def _edges(longest: int) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class MixturePlan:
+class MixturePlan(Plan):
     """The rows of a data mixture, by the share of each source.
 
     firsts (sources + 1,): number of the first row of each source. shares (sources,): of the rows, summing to 1.
@@ -219,10 +227,6 @@ class MixturePlan:
     shares: np.ndarray
     batch_size: int
     seed: int
-
-    stream = False
-    even = True
-    reads_own_rows = False
 
     @property
     def epoch_steps(self) -> float:
@@ -244,7 +248,6 @@ class MixturePlan:
         return counts
 
     def rows(self, step: int) -> StepRows:
-        """The rows of step number `step` (from 0)."""
         window, index = self._window, np.arange(self.batch_size, dtype=np.int64)
         number, first = divmod(step * self.batch_size, window)
         before, after = self.counts(number * window), self.counts((number + 1) * window)
@@ -260,33 +263,6 @@ class MixturePlan:
             seed = seed_of(self.seed, "epoch", epoch, of_source)
             rows[own] = self.firsts[of_source] + permute(positions[own], int(sizes[of_source]), seed)
         return StepRows(rows, epochs, splitmix64(seed_of(self.seed, "rows", step), index))
-
-
-class Plan(Hashable, Protocol):
-    """The rows of every step: a pure function of (seed, step)."""
-
-    @property
-    def batch_size(self) -> int:
-        """Rows of the largest step."""
-
-    @property
-    def even(self) -> bool:
-        """All steps have equally many rows, so all micro-batches do."""
-
-    @property
-    def stream(self) -> bool:
-        """Row i of a step continues row i of the step before."""
-
-    @property
-    def reads_own_rows(self) -> bool:
-        """Rows have one length and are costly to read: a process reads only those of its own micro-batches."""
-
-    @property
-    def epoch_steps(self) -> float:
-        """Steps per epoch."""
-
-    def rows(self, step: int) -> StepRows:
-        """The rows of step number `step` (from 0)."""
 
 
 @lru_cache(maxsize=16)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mini_tf.jobs.closing_messages import overfitting, times
+from mini_tf.jobs.messages import overfitting, times
 from mini_tf.recipe.kinds import settings_of
 
 

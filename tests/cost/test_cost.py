@@ -29,8 +29,8 @@ from mini_tf.training.due import EvaluationSchedule
 from mini_tf.training.feed import Feed
 from mini_tf.training.flops import forward_flops
 from mini_tf.training.machine.device import resolve_setup
+from mini_tf.training.machine.hardware import _best_of, peak_flops
 from mini_tf.training.machine.memory import saved_bytes
-from mini_tf.training.machine.peak import _best_of, peak_flops
 from mini_tf.training.optimizer import build as build_optimizer
 from mini_tf.training.schedule import Horizon
 from mini_tf.training.training import Training

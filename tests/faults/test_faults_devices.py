@@ -11,7 +11,7 @@ from commands import QUIET, TINY, content, minitf, told, trained
 
 from mini_tf.run.disk import Disk
 from mini_tf.training.machine import device
-from mini_tf.training.steps.eager_steps import EagerSteps
+from mini_tf.training.training import EagerSteps
 
 UNFINISHED = ("train.steps=8", "checkpoint.every_steps=4", "eval.every_steps=4")
 

@@ -38,7 +38,7 @@ from mini_tf.jobs.session import Session
 from mini_tf.pipelines._references import ReferencePipeline
 from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run
-from mini_tf.training.steps.eager_steps import EagerSteps
+from mini_tf.training.training import EagerSteps
 
 SHORT = (*QUIET, "train.steps=8", "eval.every_steps=4", "checkpoint.every_steps=3", "model.dropout_rate=0.1")
 RUN = ("pretrain", TINY, *SHORT)

@@ -16,7 +16,7 @@ from tiny_tasks import OPINIONS, opinions
 
 from mini_tf.data.examples import Example
 from mini_tf.data.split import ExampleHasher, Examples, hold_out_fold
-from mini_tf.jobs.sets.set_metrics import same_baseline
+from mini_tf.jobs.set_metrics import same_baseline
 from mini_tf.recipe.data import Split
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import read

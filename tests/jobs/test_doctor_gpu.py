@@ -8,8 +8,8 @@ import pytest
 import torch
 from commands import minitf
 
-from mini_tf.training.machine import gpu
-from mini_tf.training.machine.gpu import KERNELS, driver_version, failing_attention_kernels
+from mini_tf.training.machine import hardware as gpu
+from mini_tf.training.machine.hardware import KERNELS, driver_version, failing_attention_kernels
 
 CPU = torch.device("cpu")
 

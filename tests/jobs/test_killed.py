@@ -328,8 +328,7 @@ RECIPES = {
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.slow) if name == "P5-encoder_decoder" else name for name in RECIPES],
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "P5-encoder_decoder" else name for name in RECIPES]
 )
 def test_a_run_that_dies_after_a_step_and_again_ends_with_the_same_bytes(name: str, tmp_path: Path) -> None:
     """It dies before the first save, and again after it; a run of test_finetune.py dies after every step."""
@@ -440,7 +439,7 @@ def test_a_run_that_dies_before_or_after_anything_it_does_ends_with_the_same_byt
 
 SMALLER = """
 import mini_tf.data.corpora.grammar as grammar
-from mini_tf.jobs.resume_proof import killed_runs
+from mini_tf.jobs import killed_runs
 grammar.N_SENTENCES, killed_runs.MIN_KILLS, killed_runs.SECONDS = 500, 2, 0.0
 killed_runs.RECIPE = killed_runs.RECIPE.replace("steps: 120", "steps: 40").replace("split: 0.2%", "split: 2%")
 """

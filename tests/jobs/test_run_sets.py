@@ -17,7 +17,7 @@ from commands import EXACT, TINY, minitf, refused, trained
 
 from mini_tf.cli.pretrain import finetune
 from mini_tf.cli.terminal.gate_checks import check_gates
-from mini_tf.jobs.sets.set_metrics import main_metric, median_run, spread
+from mini_tf.jobs.set_metrics import main_metric, median_run, spread
 from mini_tf.recipe import reading
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.metrics import Gate

@@ -13,7 +13,7 @@ from commands import QUIET, TINY, minitf, trained
 
 from mini_tf.drawing.terminal import sparkline
 from mini_tf.jobs import assembling, session
-from mini_tf.jobs.step_lines import StepLines
+from mini_tf.jobs.messages import StepLines
 from mini_tf.objectives.next_token import PART, NextToken
 from mini_tf.trained.evaluating import evaluate_trained, evaluation_data
 from mini_tf.trained.opening import open_trained

@@ -366,12 +366,12 @@ FORBIDDEN = {
     *("pty", "runpy", "pkgutil", "imp", "joblib", "torch.hub", "torch.package", "torch.multiprocessing"),
 }
 ALONE = {
-    "multiprocessing": {"jobs/resume_proof/forked_run.py"},  # forks, to which nothing is sent
+    "multiprocessing": {"jobs/forked_run.py"},  # forks, to which nothing is sent
     # imports by a word that stands in a listing, or in the table of commands; finds folders and reads metadata; looks
     # again at what is installed
     "importlib": {"recipe/kinds.py", "recipe/kind_folders.py", "testing/kinds.py", "cli/terminal/help.py"},
     "gzip": {"drawing/page/html_file.py"},  # packs the numbers of a page, which a browser unpacks
-    "ctypes": {"training/machine/malloc.py"},  # asks glibc to keep freed memory
+    "ctypes": {"training/machine/hardware.py"},  # asks glibc to keep freed memory
     # whether rank 0, or torchrun, is there; `minitf serve`, on 127.0.0.1
     "socket": {"system/processes.py", "serving/listening.py"},
     # keeps matplotlib from starting any; --nproc starts this program; a contract for developers, who call it themselves

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from toys import present
 
 from mini_tf.generation import likelihoods
-from mini_tf.jobs.resume_proof import killed_runs
+from mini_tf.jobs import killed_runs
 from mini_tf.parallel import launching
 from mini_tf.pipelines import _prediction, _references
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.jobs.graph_choice import decide_graphs
+from mini_tf.jobs.assembling import decide_graphs
 from mini_tf.nn.cuda_graphs import NotCapturable
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
@@ -22,14 +22,12 @@ from mini_tf.objectives import LossSums, Task
 from mini_tf.optimizers import OptimizerSettings, adamw, muon
 from mini_tf.recipe.reading import read
 from mini_tf.system.errors import Unavailable
-from mini_tf.training import loop
+from mini_tf.training import captured_steps, loop
+from mini_tf.training.captured_steps import MOST_GRAPHS, CapturedSteps
 from mini_tf.training.divergence import Tolerance
-from mini_tf.training.loop import DivergedStep, Progress, Report, train
-from mini_tf.training.loss_scale import LossScale
+from mini_tf.training.loop import DivergedStep, LossScale, Progress, Report, train
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.optimizer import build
-from mini_tf.training.steps import captured_steps
-from mini_tf.training.steps.captured_steps import MOST_GRAPHS, CapturedSteps
 from mini_tf.training.training import Training
 
 STEPS = 9

@@ -25,11 +25,11 @@ from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums
 from mini_tf.system.errors import DataFault, Unavailable, compiler_reason, to_minitf_error
-from mini_tf.training.machine import compile_trial
 from mini_tf.training.machine import compiled as compiling
-from mini_tf.training.machine.compile_trial import compile_failure, sample_failure, without_failing_compiler
+from mini_tf.training.machine import trial_passes as compile_trial
 from mini_tf.training.machine.compiled import CompiledTask, varying_dims
 from mini_tf.training.machine.device import EXPLICIT, RECORDED, Setup
+from mini_tf.training.machine.trial_passes import compile_failure, sample_failure, without_failing_compiler
 
 SMALLEST = (TINY, "model.n_layers=1", "model.d_model=16", "log.samples=0", "eval.baseline=false", "train.steps=2")
 FIXED = ("runtime.device=cpu", "runtime.threads=1", "runtime.precision=fp32", "train.micro_batch_size=8")

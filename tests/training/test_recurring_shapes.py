@@ -16,12 +16,12 @@ from mini_tf.jobs.parts import Parts
 from mini_tf.objectives import Task
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing.tiny.objectives import FIRST_PLAIN, PLAIN_END, TinyObjective, near, tiny_objective
+from mini_tf.training import captured_steps as shapes
+from mini_tf.training.captured_steps import LENGTHS, pad_rows, with_recurring_shapes
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.plan import RowPlan
 from mini_tf.training.schedule import Horizon
-from mini_tf.training.steps import shapes
-from mini_tf.training.steps.shapes import LENGTHS, pad_rows, with_recurring_shapes
 from mini_tf.training.training import Training
 
 __all__ = ["steps"]  # a fixture

@@ -8,8 +8,7 @@ from mini_tf.nn.lora import adapt
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.recipe.sections import Adapter
 from mini_tf.system.errors import RecipeFault
-from mini_tf.training.freezing import freeze
-from mini_tf.training.optimizer import build, clip_factor
+from mini_tf.training.optimizer import build, clip_factor, freeze
 
 PATTERNS = ("*embedding.*", "*.layers.0.*")
 

@@ -29,8 +29,7 @@ from mini_tf.system.seeds import seed_of
 from mini_tf.training import loop
 from mini_tf.training.divergence import Tolerance, gradient_problem, ranges
 from mini_tf.training.feed import Feed
-from mini_tf.training.loop import DivergedStep, Progress, Report, train
-from mini_tf.training.loss_scale import LossScale
+from mini_tf.training.loop import DivergedStep, LossScale, Progress, Report, train
 from mini_tf.training.machine import memory
 from mini_tf.training.machine.device import Setup
 from mini_tf.training.machine.memory import fitting_micro_batch, rows_that_fit
@@ -730,7 +729,7 @@ def test_a_part_that_was_left_in_evaluation_mode_trains() -> None:
 def test_states_of_a_stream_begin_in_training_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is cached of a memory differs in evaluation, in which a text may have been sampled before."""
     training, modes = training_of(Guess(), steps=1), []
-    monkeypatch.setattr(loop, "_stream_states", lambda training, *_: modes.append(training.task.training) or {})
+    monkeypatch.setattr(loop, "stream_states", lambda training, *_: modes.append(training.task.training) or {})
     training.task.eval()
     next(train(training))
     assert modes == [True]

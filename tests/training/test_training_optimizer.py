@@ -15,8 +15,7 @@ from mini_tf.optimizers._adam import AdamW
 from mini_tf.optimizers.adamw import Settings
 from mini_tf.optimizers.muon import Muon, orthogonalize
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.training.layer_decay import depths
-from mini_tf.training.optimizer import build, clip_factor, roles_of
+from mini_tf.training.optimizer import build, clip_factor, depths, roles_of
 
 SETTINGS = Settings(betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
 

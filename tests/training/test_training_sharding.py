@@ -15,9 +15,8 @@ from toys import present
 from mini_tf.nn.block import Block
 from mini_tf.nn.weights import unique_tensors
 from mini_tf.optimizers import Optimizer, OptimizerSettings, Parameter
-from mini_tf.parallel.full_sharding import SHARDINGS, FullSharding, sharding_of
+from mini_tf.parallel.full_sharding import SHARDINGS, FullSharding, RowOptimizer, is_divided, sharding_of
 from mini_tf.parallel.group import ProcessGroup
-from mini_tf.parallel.row_optimizer import RowOptimizer, is_divided
 from mini_tf.parallel.sharding import ShardedOptimizer, Sharding, owners
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing.tiny.models import logits_of, random_ids, tiny_model

@@ -26,9 +26,9 @@ from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.system.errors import DataFault, StorageFault
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine import tuning, tuning_cache
-from mini_tf.training.machine.contention import contended
 from mini_tf.training.machine.device import Setup, available_cores
-from mini_tf.training.machine.step_timer import StepTimer
+from mini_tf.training.machine.hardware import contended
+from mini_tf.training.machine.trial_passes import StepTimer
 from mini_tf.training.machine.tuning import (
     BUSY,
     LONGEST,

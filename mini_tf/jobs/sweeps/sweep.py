@@ -18,11 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mini_tf.jobs.identifying import Options, identify
-from mini_tf.jobs.session import Reporter
+from mini_tf.jobs.assembling import Options, identify
+from mini_tf.jobs.messages import Reporter
 from mini_tf.jobs.sweeps.space import Chosen, Search, Space
-from mini_tf.jobs.sweeps.trial_processes import POLL, RunPart, TrialProcesses
-from mini_tf.jobs.sweeps.trials import FAILED, Trial, TrialRun
+from mini_tf.jobs.sweeps.trials import FAILED, POLL, RunPart, Trial, TrialProcesses, TrialRun
 from mini_tf.recipe.arguments import split_arguments
 from mini_tf.recipe.metrics import BestMetric, best_metric
 from mini_tf.recipe.reading import Resolved, dump

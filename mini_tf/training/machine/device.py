@@ -27,13 +27,14 @@ from mini_tf.system.errors import Unavailable
 from mini_tf.system.processes import ProcessRank, process_rank
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine.compiled import compiled_task
-from mini_tf.training.machine.malloc import keep_freed_memory
+from mini_tf.training.machine.hardware import keep_freed_memory
 
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _DETERMINISTIC_CUBLAS = (":4096:8", ":16:8")
 """Of the documentation of cuBLAS, Results reproducibility."""
 RECORDED, EXPLICIT = "recorded in run.json", "set in the recipe"
 """Reasons of settings that were not chosen here."""
+CHANGED = ", unlike at the first start: results may differ in the last bits"
 
 
 @dataclass(frozen=True)
@@ -167,29 +168,16 @@ def resolve_setup(
     if compiled and (missing := missing_compiler(device)):
         if reasons["compile"] == EXPLICIT:
             raise Unavailable(f"runtime.compile: {missing}", hint="runtime.compile=auto")
-        compiled, reasons["compile"] = (
-            False,
-            f"{missing}, unlike at the first start: results may differ in the last bits",
-        )
+        compiled, reasons["compile"] = False, f"{missing}{CHANGED}"
     threads = choose("threads", partial(_most_threads, here.local_world_size))
     if reasons["threads"] == RECORDED and threads > (cores := available_cores()):
-        reasons["threads"] = (
-            f"only {cores} cores now, {threads} at the first start: results may differ in the last bits"
-        )
-        threads = cores
+        first = f"{threads} at the first start: results may differ in the last bits"
+        threads, reasons["threads"] = cores, f"only {cores} cores now, {first}"
     rows = before.get("micro_batch_size", 0)
-    undecided = (
-        frozenset() if before else _tunable(device, threads) - {key for key in reasons if reasons[key] == EXPLICIT}
-    )
-    return Setup(
-        device,
-        precision,
-        compiled,
-        threads,
-        rows,
-        reasons | ({"micro_batch_size": RECORDED} if rows else {}),
-        undecided,
-    )
+    explicit = {key for key, reason in reasons.items() if reason == EXPLICIT}
+    undecided = frozenset() if before else _tunable(device, threads) - explicit
+    reasons |= {"micro_batch_size": RECORDED} if rows else {}
+    return Setup(device, precision, compiled, threads, rows, reasons, undecided)
 
 
 def on_gpu(runtime: Runtime) -> bool:
@@ -236,9 +224,7 @@ def _container_cores(cgroup: Path) -> int:
         if (second := cgroup / "cpu.max").exists():
             quota, period = second.read_text().split()
         else:
-            quota, period = (
-                (cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text().strip() for name in ("quota", "period")
-            )
+            quota, period = ((cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
         return max(1, int(quota) // int(period)) if int(quota) > 0 else 1 << 20
     except (OSError, ValueError):  # no such file, or the word "max"
         return 1 << 20
@@ -282,11 +268,9 @@ def _safe_precision(device: torch.device) -> tuple[str, str]:
 
 def _check_precision(precision: str, device: torch.device, reason: str) -> str:
     if precision not in (supported := available_precisions(device)):
-        what = (
-            f"runtime.precision: {device} does not support {precision}{_origin(reason)}; it supports"
-            f" {', '.join(supported)}"
-        )
-        raise Unavailable(what, hint=f"runtime.precision={supported[0] if reason == RECORDED else 'auto'}")
+        fault = f"runtime.precision: {device} does not support {precision}{_origin(reason)}"
+        hint = f"runtime.precision={supported[0] if reason == RECORDED else 'auto'}"
+        raise Unavailable(f"{fault}; it supports {', '.join(supported)}", hint=hint)
     return precision
 
 

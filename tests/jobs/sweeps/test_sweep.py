@@ -20,8 +20,7 @@ from hang import ending
 from processes import Command
 
 from mini_tf.jobs.sweeps import sweep as sweep_job
-from mini_tf.jobs.sweeps.trial_processes import RunPart, TrialProcesses
-from mini_tf.jobs.sweeps.trials import FAILED, Trial, TrialRun
+from mini_tf.jobs.sweeps.trials import FAILED, RunPart, Trial, TrialProcesses, TrialRun
 from mini_tf.parallel import launching
 from mini_tf.recipe.metrics import BestMetric
 from mini_tf.run import manifest

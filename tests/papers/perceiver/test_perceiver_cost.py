@@ -9,8 +9,8 @@ from mini_tf.cost import lengths
 from mini_tf.cost.lengths import layers_of, measure_lengths
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import read
-from mini_tf.training.layer_decay import depths
 from mini_tf.training.machine.device import Setup
+from mini_tf.training.optimizer import depths
 
 
 @pytest.mark.parametrize(("query", "sizes"), [("position", (32, 4)), ("task", (1, 4))])

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median_low, stdev
 
 from mini_tf.jobs.baselines import PREFIX, verdict
-from mini_tf.jobs.closing_messages import format_metrics
+from mini_tf.jobs.messages import format_metrics
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.metrics import lower_is_better, ranking_metrics
 from mini_tf.trained.ensembles import ENSEMBLE
@@ -31,36 +31,23 @@ def spread(metrics: Sequence[Metrics], seeds: bool = True) -> dict[str, float | 
 
     seeds: the runs are seeds, on which a baseline does not depend: it has one value.
     """
-    same = [
-        name
-        for name in metrics[0]
-        if seeds and name.startswith(PREFIX) and all(metrics_.get(name) == metrics[0][name] for metrics_ in metrics)
-    ]
-    values_of: dict[str, float | None] = {name: metrics[0][name] for name in same}
-    for name in [
-        name for name in metrics[0] if name not in values_of and all(name in metrics_ for metrics_ in metrics)
-    ]:
-        values = [value for metrics_ in metrics if (value := metrics_[name]) is not None]
+    of_seeds = [name for name in metrics[0] if seeds and name.startswith(PREFIX)]
+    shared = [name for name in of_seeds if all(of_run.get(name) == metrics[0][name] for of_run in metrics)]
+    values_of = {name: metrics[0][name] for name in shared}
+    for name in (name for name in metrics[0] if name not in values_of and all(name in of_run for of_run in metrics)):
+        values = [value for of_run in metrics if (value := of_run[name]) is not None]
         if len(values) < len(metrics):
             values_of[name] = None
             continue
-        values_of[name] = median_low(values)
-        values_of |= {
-            f"{name}.mean": fmean(values),
-            f"{name}.std": stdev(values),
-            f"{name}.min": min(values),
-            f"{name}.max": max(values),
-        }
+        values_of |= {name: median_low(values), f"{name}.mean": fmean(values), f"{name}.std": stdev(values)}
+        values_of |= {f"{name}.min": min(values), f"{name}.max": max(values)}
     return values_of
 
 
 def means_of(metrics: Metrics) -> dict[str, float | None]:
     """Of the metrics of a set of seeds: their means, and those of its ensemble and of its baselines as they are."""
-    means = {
-        name: metrics[f"{name}.mean"]
-        for name in metrics
-        if {f"{name}.{statistic}" for statistic in ("mean", "std", "max")} <= {*metrics}
-    }
+    statistics = ("mean", "std", "max")
+    means = {name: metrics[f"{name}.mean"] for name in metrics if {f"{name}.{s}" for s in statistics} <= {*metrics}}
     return {name: means.get(name, metrics[name]) for name in metrics if not _is_statistic(name, metrics)}
 
 
@@ -98,16 +85,11 @@ def same_baseline(
     prefix = f"{PREFIX}{best}."
 
     def with_best(metrics: Metrics) -> Metrics:
-        of_best = {
-            f"{PREFIX}{key.removeprefix(prefix)}": value for key, value in metrics.items() if key.startswith(prefix)
-        }
+        of_best = {PREFIX + key.removeprefix(prefix): value for key, value in metrics.items() if key.startswith(prefix)}
         of_kinds = tuple(f"{PREFIX}{kind}." for kind in objective.BASELINES)
-        dropped = (
-            {key for key in metrics if key.startswith(PREFIX) and not key.startswith(of_kinds)}
-            if not all(is_best)
-            else set()
-        )
-        return {key: of_best.get(key, value) for key, value in metrics.items() if key not in dropped or key in of_best}
+        of_one = {key for key in metrics if key.startswith(PREFIX) and not key.startswith(of_kinds)}
+        dropped = set() if all(is_best) else of_one - of_best.keys()
+        return {key: of_best.get(key, value) for key, value in metrics.items() if key not in dropped}
 
     return (titles.pop() if len(titles) == 1 else best), [with_best(metrics) for metrics in each]
 

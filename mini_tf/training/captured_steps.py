@@ -19,17 +19,16 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from mini_tf.data.batch import Batch
+from mini_tf.data.batch import Batch, Rows
 from mini_tf.nn.cuda_graphs import NotCapturable, Recorder
 from mini_tf.nn.state import State
 from mini_tf.objectives import LossSums, Task
 from mini_tf.optimizers import Number
 from mini_tf.parallel.reduction import Reduction
 from mini_tf.training.machine.compiled import flatten, unflatten
-from mini_tf.training.steps.eager_steps import EagerSteps
-from mini_tf.training.training import Training
+from mini_tf.training.training import EagerSteps, Training
 
 MOST_GRAPHS = 8
 """Shapes of micro-batches that are captured; each has memory for its gradients. Other shapes run without graphs."""
@@ -207,3 +206,41 @@ class _FixedSum(Reduction):
         """The inverse of `take`."""
         for number, p in enumerate(self.parameters):
             p.grad = gradients.get(number)
+
+
+LENGTHS = 8
+"""Lengths of rows that occur after padding, at most."""
+TARGETS = 32
+"""Numbers of targets that occur after padding, at most, for each shape of the inputs."""
+
+
+def with_recurring_shapes(
+    prepare: Callable[[Rows], Batch], task: nn.Module, context: int, lookahead: int
+) -> Callable[[Rows], Batch]:
+    """`Objective.prepare`, with more padding and with ignored targets.
+
+    Losses, metrics and gradients stay the same, up to the order of sums and to dropout, whose random numbers are those
+    of another shape.
+    """
+
+    def prepare_padded(rows: Rows) -> Batch:
+        batch = prepare(pad_rows(rows, context, lookahead))
+        return task.pad_targets(batch, TARGETS) if isinstance(task, Task) else batch
+
+    return prepare_padded
+
+
+def pad_rows(rows: Rows, context: int, lookahead: int) -> Rows:
+    """Rows whose inputs have a multiple of context / `LENGTHS` tokens, but not more than `context`.
+
+    Text with a lookahead stays as it is: the last token of the longest rows would become an input, and be counted.
+    """
+    if lookahead and rows.source is None and rows.labels is None:
+        return rows
+    padded = _padded(rows, context, lookahead)
+    return padded if rows.source is None else replace(padded, source=_padded(rows.source, context, 0))
+
+
+def _padded(rows: Rows, context: int, lookahead: int) -> Rows:
+    multiple, length = -(-context // LENGTHS), rows.ids.shape[1] - lookahead
+    return rows.padded(max(length, min(context, -(-length // multiple) * multiple)) + lookahead)

@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mini_tf.jobs import set_metrics
+from mini_tf.jobs.assembling import Options, identify
 from mini_tf.jobs.baselines import PREFIX
-from mini_tf.jobs.closing_messages import next_commands
-from mini_tf.jobs.identifying import Options, identify
+from mini_tf.jobs.messages import Reporter, next_commands
 from mini_tf.jobs.pretrain import pretrain
-from mini_tf.jobs.session import Reporter, RunResult
-from mini_tf.jobs.sets import set_metrics
-from mini_tf.jobs.sets.set_metrics import Metrics
+from mini_tf.jobs.session import RunResult
+from mini_tf.jobs.set_metrics import Metrics
 from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.reading import Resolved
@@ -51,9 +51,8 @@ class Member:
 
     @property
     def title(self) -> str:
-        return (
-            f"{self.folder} (train.seed {self.value})" if self.kind == "seed" else str(self.resolved.recipe.data.split)
-        )
+        is_seed = self.kind == "seed"
+        return f"{self.folder} (train.seed {self.value})" if is_seed else str(self.resolved.recipe.data.split)
 
 
 @dataclass(frozen=True)
@@ -72,9 +71,8 @@ class FinishedRun:
     @property
     def record(self) -> dict[str, Any]:
         """Its line of metrics.jsonl, without times."""
-        left_out = (
-            ("minutes", PREFIX) if self.member.kind == "seed" else ("minutes",)
-        )  # baselines are the same for all seeds
+        # Baselines are the same for all seeds.
+        left_out = ("minutes", PREFIX) if self.member.kind == "seed" else ("minutes",)
         metrics = {name: value for name, value in self.metrics.items() if not name.startswith(left_out)}
         return {self.member.kind: self.member.value} | metrics
 
@@ -84,29 +82,21 @@ def members(resolved: Resolved) -> list[Member]:
 
     With folds and seeds each fold is a set of seeds.
     """
-    recipe = resolved.recipe
+    recipe, train = resolved.recipe, resolved.recipe.train
+
+    def member(kind: str, number: int, value: int, **sections: Any) -> Member:
+        return Member(kind, number, value, replace(resolved, recipe=recipe.model_copy(update=sections)))
+
     if recipe.data.split.is_set:
-        numbers = range(1, (recipe.data.split.folds or 0) + 1)
-        splits = {number: recipe.data.split.model_copy(update={"fold": number}) for number in numbers}
-        parts = [recipe.data.model_copy(update={"split": split}) for split in splits.values()]
-        train = recipe.train if recipe.train.seeds > 1 else recipe.train.model_copy(update={"ensemble": None})
-        return [
-            Member(
-                "fold",
-                number,
-                number,
-                replace(resolved, recipe=recipe.model_copy(update={"data": data, "train": train})),
-            )
-            for number, data in zip(splits, parts, strict=True)
-        ]
-    if recipe.train.seeds == 1:
+        of_fold = train if train.seeds > 1 else train.model_copy(update={"ensemble": None})
+        splits = [recipe.data.split.model_copy(update={"fold": n + 1}) for n in range(recipe.data.split.folds or 0)]
+        parts = [recipe.data.model_copy(update={"split": split}) for split in splits]
+        return [member("fold", n, n, data=data, train=of_fold) for n, data in enumerate(parts, start=1)]
+    if train.seeds == 1:
         return []
-    single = recipe.train.model_copy(update={"seeds": 1, "ensemble": None})
-    seeds = [single.model_copy(update={"seed": recipe.train.seed + n}) for n in range(recipe.train.seeds)]
-    return [
-        Member("seed", number, train.seed, replace(resolved, recipe=recipe.model_copy(update={"train": train})))
-        for number, train in enumerate(seeds, start=1)
-    ]
+    single = train.model_copy(update={"seeds": 1, "ensemble": None})
+    seeds = [single.model_copy(update={"seed": train.seed + n}) for n in range(train.seeds)]
+    return [member("seed", n, of_seed.seed, train=of_seed) for n, of_seed in enumerate(seeds, start=1)]
 
 
 def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult:
@@ -127,8 +117,8 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
     group = options.group
     identity = _identify(resolved, several, options, reporter)
     with follow(group, lambda: open_run(options.location, identity, options.command)) as run:
-        if group.on_rank_0(
-            lambda: run.status == "finished" and loading.is_published(run.folder, run.manifest, run.checkpoints.hashes)
+        if run.status == "finished" and group.on_rank_0(
+            lambda: loading.is_published(run.folder, run.manifest, run.checkpoints.hashes)
         ):
             missing = [member.folder for member in several if not is_run(run.folder / member.folder)]
             lost = f", but it has lost {', '.join(missing)}" if missing else ""
@@ -188,9 +178,8 @@ def _add(done: list[FinishedRun], member: Member, folder: Path, run: Run) -> Non
     """Add a finished run and write the metrics of all; of a set of seeds, their means, and those of its ensemble."""
     metrics = manifest.read(folder).metrics
     if not metrics:
-        raise RunFault(
-            f"{folder} has lost its metrics", hint="remove it; the same command trains it again", where=[str(folder)]
-        )
+        hint = "remove it; the same command trains it again"
+        raise RunFault(f"{folder} has lost its metrics", hint=hint, where=[str(folder)])
     done.append(FinishedRun(member, folder, set_metrics.means_of(metrics) if members(member.resolved) else metrics))
     set_files.write_metrics(run, (finished.record for finished in done))
 
@@ -198,25 +187,20 @@ def _add(done: list[FinishedRun], member: Member, folder: Path, run: Run) -> Non
 def _finish(run: Run, done: Sequence[FinishedRun], reporter: Reporter, recipe: Recipe) -> dict[str, float | None]:
     """Copy the median run's model into the run folder, print the metrics of all runs, and return those of the set."""
     kind, objective = done[0].member.kind, recipe.objective
-    each, baselines = (
-        [finished.metrics for finished in done],
-        [manifest.read(finished.folder).baseline for finished in done],
-    )
+    each = [finished.metrics for finished in done]
+    baselines = [manifest.read(finished.folder).baseline for finished in done]
     name, baseline = set_metrics.main_metric(each[0], objective), baselines[0]
     if kind == "fold":
         baseline, each = set_metrics.same_baseline(each, baselines, name, objective)
         done = [replace(finished, metrics=metrics) for finished, metrics in zip(done, each, strict=True)]
     judged = set_metrics.name_of_ensemble(name, each)
     median, metrics = done[set_metrics.median_run(each, judged)], set_metrics.spread(each, kind == "seed")
-    set_files.write_metrics(
-        run, (finished.record | ({"median": True} if finished is median else {}) for finished in done)
-    )
+    lines = (finished.record | ({"median": True} if finished is median else {}) for finished in done)
+    set_files.write_metrics(run, lines)
     set_files.copy_model(run, median.folder)
     for finished in done:
-        reporter.say(
-            set_metrics.line_of_run(finished.title, finished.metrics, name, objective, kind == "fold")
-            + "  <- median" * (finished is median)
-        )
+        line = set_metrics.line_of_run(finished.title, finished.metrics, name, objective, kind == "fold")
+        reporter.say(line + "  <- median" * (finished is median))
     reporter.say(f"median over {len(done)} {kind}s: {set_metrics.format_spread(judged, metrics, kind)}")
     if recipe.train.ensemble is not None and kind == "seed":
         together = _ensemble_metrics(run, reporter, f"ensemble of {len(done)} seeds", name, objective)
@@ -240,9 +224,8 @@ def _ensemble_metrics(
     """Measure the ensemble of all runs on the validation data, and say so."""
     trained = open_ensemble(run.folder, device=str(run.manifest.auto.get("device", "auto")))
     measured = pipeline_of(trained).evaluate(trained, evaluation_data(trained, None, "val", reporter.detail))
-    metrics = {
-        f"val.{name}": value if math.isfinite(value) else None for name, value in measured.items() if name != "targets"
-    }
+    measured.pop("targets", None)
+    metrics = {f"val.{name}": value if math.isfinite(value) else None for name, value in measured.items()}
     reporter.say(f"{title}: {set_metrics.format_main(metrics, name, objective)}")
     for note in decision_notes(trained, fitted_on=True):
         reporter.say(note)

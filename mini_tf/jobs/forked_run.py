@@ -18,9 +18,9 @@ from typing import NoReturn
 import safetensors.numpy
 
 import mini_tf.drawing.curves.loss  # noqa: F401  imported once here rather than in every fork, which takes a second
-from mini_tf.jobs.identifying import Options
+from mini_tf.jobs.assembling import Options
+from mini_tf.jobs.messages import Reporter
 from mini_tf.jobs.pretrain import pretrain
-from mini_tf.jobs.session import Reporter
 from mini_tf.recipe import reading
 from mini_tf.run import manifest
 from mini_tf.run.disk import TEMPORARY

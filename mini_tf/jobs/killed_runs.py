@@ -13,16 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mini_tf.jobs.resume_proof.forked_run import (
-    COMPARED,
-    RECIPE,
-    Failed,
-    ForkedRun,
-    differences,
-    temporary_folder,
-)
-from mini_tf.jobs.session import Reporter
-from mini_tf.jobs.sets.run_sets import members
+from mini_tf.jobs.forked_run import COMPARED, RECIPE, Failed, ForkedRun, differences, temporary_folder
+from mini_tf.jobs.messages import Reporter
+from mini_tf.jobs.run_sets import members
 from mini_tf.parallel.launching import launch
 from mini_tf.recipe.reading import Resolved
 from mini_tf.run import manifest

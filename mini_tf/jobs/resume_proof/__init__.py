@@ -1,1 +1,0 @@
-"""The check of `minitf doctor --resume`: tiny runs are killed, resumed and compared with an uninterrupted one."""

@@ -1,1 +1,0 @@
-"""Sets of runs: several seeds, and the folds of a cross-validation."""
