@@ -110,7 +110,7 @@ def quick(pytestconfig: pytest.Config) -> Iterator[None]:
     import torch
 
     from mini_tf.cli.terminal import waits
-    from mini_tf.cost import lengths, overhead, run_cost
+    from mini_tf.cost import lengths, run_cost, steps
     from mini_tf.jobs import baselines, finishing
 
     with pytest.MonkeyPatch.context() as patch:
@@ -118,7 +118,7 @@ def quick(pytestconfig: pytest.Config) -> Iterator[None]:
         patch.setattr(waits, "DELAY", 1e6)
         for module, name in ((run_cost, "MEASURED_SECONDS"), (lengths, "MEASURED_SECONDS")):
             patch.setattr(module, name, 0.01)
-        patch.setattr(overhead, "EVALUATION_SECONDS", 0.01)
+        patch.setattr(steps, "EVALUATION_SECONDS", 0.01)
         patch.setattr(finishing, "baselines_of", lambda parts, check: baselines.Baselines())
         patch.setattr(baselines, "baselines_of_trained", lambda trained, store, note: baselines.Baselines())
         if pytestconfig.option.markexpr != "gpu":

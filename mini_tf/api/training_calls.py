@@ -10,10 +10,9 @@ from mini_tf.api.arguments_as_text import overrides_of
 from mini_tf.api.loaded_run import LoadedRun, load
 from mini_tf.jobs.assembling import Options
 from mini_tf.jobs.run_sets import train
-from mini_tf.recipe.task_recipes import command_warning
 from mini_tf.run.identity import resolve_command
 from mini_tf.run.location import RunLocation
-from mini_tf.run.task_arguments import check_task_arguments
+from mini_tf.run.task_arguments import check_task_arguments, command_warning
 from mini_tf.system.reporting import LineReporter
 
 

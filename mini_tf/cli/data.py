@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mini_tf.data.describing import DataReport
     from mini_tf.data.packing import Packing
     from mini_tf.objectives import Objective
-    from mini_tf.recipe.kind_settings.directions import Direction
+    from mini_tf.recipe.kind_settings import Direction
     from mini_tf.recipe.recipe import Recipe
 
 

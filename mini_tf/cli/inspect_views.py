@@ -192,7 +192,7 @@ def outline(kind: FoundKind) -> "type[ViewSettings]":
     The settings themselves if the source has anything but literals and names of `mini_tf.inspection`.
     """
     from mini_tf import inspection
-    from mini_tf.recipe.field_docstrings import docstrings_in
+    from mini_tf.recipe.kind_folders import docstrings_in
     from mini_tf.recipe.kinds import settings_of
 
     describe(kind)

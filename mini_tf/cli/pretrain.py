@@ -72,9 +72,8 @@ def _training_command(command_name: Literal["pretrain", "finetune"], recipe: Any
         if exit_code is not None:
             return exit_code
         with show_progress("loading PyTorch and the recipe"):
-            from mini_tf.recipe.task_recipes import command_warning
             from mini_tf.run.identity import resolve_command
-            from mini_tf.run.task_arguments import check_task_arguments
+            from mini_tf.run.task_arguments import check_task_arguments, command_warning
 
             check_arguments = partial(check_task_arguments, words=sys.argv[2:]) if command_name == "finetune" else None
             resolved, out_dir = resolve_command(

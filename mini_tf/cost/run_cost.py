@@ -9,8 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mini_tf.cost.overhead import Overhead, count_evaluations_and_saves, measure_overhead
-from mini_tf.cost.steps import MemoryUse, StepFlops, StepTiming, measure_steps, memory_of, step_flops
+from mini_tf.cost.steps import (
+    MemoryUse,
+    Overhead,
+    StepFlops,
+    StepTiming,
+    count_evaluations_and_saves,
+    measure_overhead,
+    measure_steps,
+    memory_of,
+    step_flops,
+)
 from mini_tf.data.tokenized import reopen
 from mini_tf.jobs.assembling import build, load_data
 from mini_tf.jobs.messages import Reporter, report_start

@@ -10,7 +10,7 @@ import numpy as np
 from mini_tf.data.batch import Rows, join_rows
 from mini_tf.data.packing import EvalBatch, Packing
 from mini_tf.data.split import DataSplit, ExampleHasher, Examples, Part, SplitName, hash_text
-from mini_tf.recipe.sources import DataSource
+from mini_tf.recipe.corpora import DataSource
 from mini_tf.system.errors import DataFault, RecipeFault
 from mini_tf.system.seeds import seed_of
 

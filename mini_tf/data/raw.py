@@ -21,8 +21,8 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Roles
 from mini_tf.parallel.dividing import ALONE, Team
 from mini_tf.recipe import sections
+from mini_tf.recipe.corpora import is_mixture, names_in, sources_of
 from mini_tf.recipe.kinds import cache_identity
-from mini_tf.recipe.sources import is_mixture, names_in, sources_of
 from mini_tf.system.cache import build_or_load, hash_of, load
 from mini_tf.system.progress import adding_up, show_progress
 

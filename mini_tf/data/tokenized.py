@@ -25,9 +25,9 @@ from mini_tf.data.streamed_text import HeldOut, StreamedText, StreamSample
 from mini_tf.parallel.dividing import ALONE, Team
 from mini_tf.parallel.group import ProcessGroup, refuse_different
 from mini_tf.recipe import sections
+from mini_tf.recipe.corpora import names_in, sources_of
 from mini_tf.recipe.data import FilePair
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
-from mini_tf.recipe.sources import names_in, sources_of
 from mini_tf.system.cache import CacheEntry, build_or_load, cache_folder, draft, find_entry, hash_of, load, publish
 from mini_tf.system.errors import DataFault
 from mini_tf.system.hub import PREFIX

@@ -10,7 +10,7 @@ from mini_tf.hf.equivalence import is_equivalent
 from mini_tf.hf.families import Config, Facts, Family, Head
 from mini_tf.hf.families._architectures import shortest_period
 from mini_tf.nn.model import ModelSettings
-from mini_tf.recipe.kind_settings.inference_settings import inference_settings
+from mini_tf.recipe.kind_settings import inference_settings
 from mini_tf.recipe.kinds import kinds_of, listing, settings_of, usable_settings
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import show

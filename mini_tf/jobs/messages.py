@@ -12,7 +12,7 @@ from mini_tf.drawing.terminal import sparkline
 from mini_tf.generation.copying import MIN_RUN, copied_share
 from mini_tf.jobs.initial import shorten
 from mini_tf.jobs.parts import Parts
-from mini_tf.recipe.kind_settings.inference_settings import changed_training_keys
+from mini_tf.recipe.kind_settings import changed_training_keys
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.scores import missing_warning, packages_of

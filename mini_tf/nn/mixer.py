@@ -16,7 +16,7 @@ from mini_tf.nn.positional_encoding import PositionalEncoding
 from mini_tf.nn.state import State
 from mini_tf.nn.token_cache import last_tokens
 from mini_tf.nn.token_positions import TokenPositions, Visibility
-from mini_tf.recipe.kind_settings.directions import Direction
+from mini_tf.recipe.kind_settings import Direction
 from mini_tf.recipe.kinds import Kind, Rules
 
 
@@ -272,15 +272,6 @@ class Mixer(nn.Module):
     def refresh(self, seed: int, step: int) -> bool:
         """Called once before each optimizer step, to change buffers in place. True if former states became invalid."""
         return False
-
-
-def sum_penalties(*penalties: Tensor | None) -> Tensor | None:
-    """The sum of those that there are; None if there is none."""
-    total = None
-    for penalty in penalties:
-        if penalty is not None:
-            total = penalty if total is None else total + penalty
-    return total
 
 
 def carry(mixer: Mixer, state: State) -> State:

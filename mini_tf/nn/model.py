@@ -29,7 +29,7 @@ from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights import copy_tensors, init_weights, unique_tensors
 from mini_tf.recipe import kind_settings
-from mini_tf.recipe.kind_settings.directions import Direction, directions_of
+from mini_tf.recipe.kind_settings import Direction, directions_of
 from mini_tf.recipe.kinds import Rules
 
 

@@ -5,17 +5,36 @@ from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
+from pydantic import Field, WrapValidator
 from torch import Tensor
 
 from mini_tf.data.examples import Labels
 from mini_tf.objectives._task import Loss, TaskSettings
 from mini_tf.recipe.data import NonEmptyText
-from mini_tf.recipe.kind_settings.class_weights import ClassWeights
 from mini_tf.recipe.kind_settings.objectives import Addition
 from mini_tf.recipe.kinds import Rule, Rules, settings_of
-from mini_tf.recipe.values import no_such_class
-from mini_tf.system.errors import RecipeFault
+from mini_tf.recipe.parsing.schema_faults import invalid
+from mini_tf.recipe.values import no_such_class, show
+from mini_tf.system.errors import RecipeFault, suggest
+
+LARGEST_WEIGHT = 1e9
+
+
+def _check_class_weights(value: Any, validate: Any) -> Any:
+    """One error message in place of one for each type of the union."""
+    if value is None or value == "balanced":
+        return validate(value)
+    if not isinstance(value, dict):
+        hint = isinstance(value, str) and suggest(value, ["balanced"])
+        raise invalid(f"must be balanced or {{class: weight}}, got {show(value)}{f'; {hint}' if hint else ''}")
+    for name, weight in value.items():
+        if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 < weight <= LARGEST_WEIGHT:
+            bounds = f"must be above 0 and at most {LARGEST_WEIGHT:g}"
+            raise invalid(f"the weight of a class {bounds}, got {show(weight)} for {show(name)}")
+    return validate(value)
+
+
+ClassWeights = Annotated[Literal["balanced"] | dict[str, float] | None, WrapValidator(_check_class_weights)]
 
 
 class NamedLabels(TaskSettings):

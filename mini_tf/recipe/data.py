@@ -6,22 +6,25 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, TypeAdapter, WithJsonSchema, WrapValidator
-from pydantic_core import PydanticCustomError
 
-from mini_tf.recipe.corpora import CORPUS, CorpusSettings, find_corpus, has_pairs
-from mini_tf.recipe.kinds import Kind, Rule, Rules, Section
-from mini_tf.recipe.sources import (
+from mini_tf.recipe.corpora import (
+    CORPUS,
     MAX_SOURCES,
     NAME,
     Corpus,
+    CorpusSettings,
     DataSource,
+    find_corpus,
+    has_pairs,
     is_mixture,
     names_in,
     read_sources,
     sources_of,
 )
-from mini_tf.recipe.sources import FilePair as FilePair
-from mini_tf.recipe.sources import NonEmptyText as NonEmptyText
+from mini_tf.recipe.corpora import FilePair as FilePair
+from mini_tf.recipe.corpora import NonEmptyText as NonEmptyText
+from mini_tf.recipe.kinds import Kind, Rule, Rules, Section
+from mini_tf.recipe.parsing.schema_faults import invalid
 from mini_tf.recipe.values import fit, real_number, show
 from mini_tf.system.errors import UsageFault
 
@@ -76,7 +79,7 @@ def _split(value: Any) -> Split:
     share = real_number(match[2], (Field(lt=1).metadata[0],)) if match else None
     if match is None or share is None or not 0 < share < 1:
         message = f"must be a share such as 5%, tail 10%, or {{folds: 5}}, got {show(value)}"
-        raise PydanticCustomError("value", "{m}", {"m": message})
+        raise invalid(message)
     return Split(share=share, tail=match[1] is not None)
 
 
@@ -95,7 +98,7 @@ def _folds(value: dict[str, Any]) -> Split:
     elif fold is not None and (type(fold) is not int or not 1 <= fold <= folds):
         message = f"fold must be a whole number from 1 to folds {folds}, got {show(fold)}"
     if message:
-        raise PydanticCustomError("value", "{m}", {"m": message})
+        raise invalid(message)
     return Split(folds=folds, fold=fold)
 
 

@@ -1,11 +1,10 @@
 """Rules between the section `data` and the objective's dataset."""
 
-from mini_tf.recipe.corpora import has_pairs
+from mini_tf.recipe.corpora import has_pairs, is_mixture, sources_of
 from mini_tf.recipe.data import Data, FilePair
 from mini_tf.recipe.kind_settings import DatasetSettings
 from mini_tf.recipe.kinds import Rule, Rules
 from mini_tf.recipe.sections import Train
-from mini_tf.recipe.sources import is_mixture, sources_of
 
 
 def dataset_rules(data: Data, dataset: DatasetSettings, objective: str, own_source_tokenizer: bool = False) -> Rules:

@@ -20,11 +20,18 @@ from pydantic import (
     model_validator,
 )
 from pydantic import ValidationError as Faults
-from pydantic_core import PydanticCustomError, core_schema
+from pydantic_core import core_schema
 
-from mini_tf.recipe.field_docstrings import field_docstrings
-from mini_tf.recipe.kind_folders import FoundKind, KindFault, added_kinds, find_kind, kinds_by_word, own_folders
-from mini_tf.recipe.parsing.schema_faults import Fault, merge_faults, validation_error
+from mini_tf.recipe.kind_folders import (
+    FoundKind,
+    KindFault,
+    added_kinds,
+    field_docstrings,
+    find_kind,
+    kinds_by_word,
+    own_folders,
+)
+from mini_tf.recipe.parsing.schema_faults import Fault, invalid, merge_faults, validation_error
 from mini_tf.recipe.values import fit, is_blank, one_line, show
 from mini_tf.system.cache import sha256_of
 from mini_tf.system.errors import suggest
@@ -259,20 +266,14 @@ class KindOf:
         words = {self.written(name): name for name in listing(self.package)}
         if not isinstance(word, str) or not word:
             got = "" if word is None else f", got {show(word)}"
-            raise PydanticCustomError(
-                "no_such_kind", "{message}", {"message": f"must be a kind, one of {', '.join(words)}{got}"}
-            )
+            raise invalid(f"must be a kind, one of {', '.join(words)}{got}", "no_such_kind")
         if word not in words:
             way = suggest(word, words, f"use one of {', '.join(words)}", repr)
-            raise PydanticCustomError(
-                "no_such_kind", "{message}", {"message": f"no such kind {show(str(word))}; {way}"}
-            )
+            raise invalid(f"no such kind {show(str(word))}; {way}", "no_such_kind")
         try:
             settings = settings_of(self.package, words[word])
         except KindFault as fault:
-            raise PydanticCustomError(
-                "no_such_kind", "{message}", {"message": f"{fault.message}; {fault.hint}"}
-            ) from None
+            raise invalid(f"{fault.message}; {fault.hint}", "no_such_kind") from None
         return settings.model_validate(given)
 
     def write(self, value: Kind, info: core_schema.SerializationInfo) -> dict[str, Any]:
@@ -302,7 +303,7 @@ class OneOrMore:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         def to_tuple(value: Any) -> Any:
             if value in ([], ()):
-                raise PydanticCustomError("value", "must have at least one item")
+                raise invalid("must have at least one item")
             return tuple(value) if isinstance(value, list | tuple) else (value,)
 
         def unwrap_single(value: Any, write: Callable[[Any], Sequence[Any]]) -> Any:

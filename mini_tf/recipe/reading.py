@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from mini_tf.recipe.arguments import YAML_BEGINS, is_override, is_shipped, no_recipe, presets
-from mini_tf.recipe.corpora import built_in_corpora
+from mini_tf.recipe.corpora import built_in_corpora, files_in
 from mini_tf.recipe.data import Data, FilePair
 from mini_tf.recipe.dataset_rules import reading_rules
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
@@ -34,7 +34,6 @@ from mini_tf.recipe.parsing.yaml_tree import (
     without_secrets,
 )
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.sources import files_in
 from mini_tf.recipe.values import Scalar, is_blank, one_line, show
 from mini_tf.system import hub
 from mini_tf.system.errors import RecipeFault, UsageFault, suggest

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field, SerializeAsAny
 
 from mini_tf.recipe.dataset_rules import dataset_rules, mixture_rules, streaming_rules
-from mini_tf.recipe.kind_settings import ModelSettings, OptimizerSettings, ScheduleSettings
-from mini_tf.recipe.kind_settings.directions import Direction, directions_of
+from mini_tf.recipe.kind_settings import Direction, ModelSettings, OptimizerSettings, ScheduleSettings, directions_of
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.kinds import Kind, KindOf, Rule, Rules, Section, default_kind, kinds_of, usable_settings
 from mini_tf.recipe.metrics import Gate, best_rules, until_rules

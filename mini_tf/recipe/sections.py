@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Set
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
-from pydantic_core import PydanticCustomError
 
 from mini_tf.recipe.data import Data as Data
 from mini_tf.recipe.data import NonEmptyText
 from mini_tf.recipe.kind_settings import TokenizerSettings
 from mini_tf.recipe.kinds import Kind, Rule, Rules, Section, Share, listing, settings_of
-from mini_tf.recipe.parsing.schema_faults import faults_of
+from mini_tf.recipe.parsing.schema_faults import faults_of, invalid
 from mini_tf.recipe.values import SECONDS, show
 from mini_tf.system.errors import UsageFault
 
@@ -183,7 +182,7 @@ class Adapter(Section):
     @classmethod
     def _read(cls, given: Any) -> Any:
         if isinstance(given, str) and given == "lora":
-            raise PydanticCustomError("value", "{m}", {"m": "must be a mapping such as {kind: lora}, got 'lora'"})
+            raise invalid("must be a mapping such as {kind: lora}, got 'lora'")
         return super()._read(given)
 
 

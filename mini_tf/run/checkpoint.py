@@ -98,7 +98,7 @@ class Checkpoints:
         folders = [match for match in map(_FOLDER.fullmatch, self._names()) if match]
         for path in [self.folder, *(self.folder / match[0] for match in folders)]:
             if path.is_symlink():
-                raise RunFault(f"{path} is a link; checkpoints must be inside the run folder", where=[str(path)])
+                raise RunFault.about(path, "is a link; checkpoints must be inside the run folder")
         return sorted((int(match[1]) for match in folders), reverse=True)
 
     def _names(self) -> list[str]:
@@ -123,7 +123,9 @@ class Checkpoints:
             if self.path(step).exists():
                 self._set_aside(step)
             make_folder(self.disk, self.folder)
-            self._check_free_space(2 * sum(map(len, parts.values())))
+            needed, free = 2 * sum(map(len, parts.values())), self.disk.free(self.folder)
+            if free < needed:
+                raise OSError(errno.ENOSPC, f"{needed >> 20} MiB are needed and {free >> 20} MiB are free")
             with atomic_replace(self.disk, self.path(step)) as temporary:
                 self._write(temporary, step, parts, {"score": score, "words": words}, fingerprint or {})
             saved = self._read_manifest(step)
@@ -135,11 +137,6 @@ class Checkpoints:
         """A phrase for error messages: the step of the newest checkpoint."""
         steps = self.steps()
         return f"the last checkpoint is step {steps[0]}" if steps else "there is no earlier checkpoint"
-
-    def _check_free_space(self, needed: int) -> None:
-        free = self.disk.free(self.folder)
-        if free < needed:
-            raise OSError(errno.ENOSPC, f"{needed >> 20} MiB are needed and {free >> 20} MiB are free")
 
     def _write(
         self, temporary: Path, step: int, parts: Parts, facts: Mapping[str, Any], fingerprint: Mapping[str, Any]
@@ -202,9 +199,9 @@ class Checkpoints:
         steps = self.steps()
         checkpoint = self.first_intact(steps, warn)
         if checkpoint is None and (steps or any(name.startswith(_BAD) for name in self._names())):
-            why = "".join(
-                f"; {self.path(step).name} is damaged ({self._damage(step)})" for step in steps[:1] if warn is None
-            )
+            why = ""
+            if steps and warn is None:
+                why = f"; {self.path(steps[0]).name} is damaged ({self._verified(steps[0])[1]})"
             hint = "--fresh starts over in a new folder beside it"
             raise RunFault(f"no usable checkpoint in {self.folder}{why}", hint=hint, where=[str(self.folder)])
         return checkpoint
@@ -212,11 +209,10 @@ class Checkpoints:
     def first_intact(self, steps: Iterable[int], warn: Callable[[str], None] | None = None) -> Checkpoint | None:
         """The first intact checkpoint of these steps. With `warn`, damaged ones before it are renamed."""
         for step in steps:
-            try:
-                return self.verify(step)
-            except DamagedCheckpoint as damage:
-                if warn is None:
-                    continue
+            checkpoint, damage = self._verified(step)
+            if checkpoint is not None:
+                return checkpoint
+            if warn is not None:
                 action = "it is set aside"
                 try:
                     self._set_aside(step)
@@ -236,18 +232,17 @@ class Checkpoints:
         """
         if which not in ("last", "best") and not re.fullmatch("[0-9]{1,12}", str(which)):
             raise UsageFault(f"no such checkpoint: {str(which)[:40]!r}; use a step number, `last` or `best`")
-        steps = self.steps()
+        steps, run = self.steps(), self.folder.parent
         if not steps:
-            members = member_folders(self.folder.parent)
+            members = member_folders(run)
             hint = f"use one of its runs: {members[0]}, ..." if members else ""
-            raise RunFault(f"{self.folder.parent} has no checkpoint", hint=hint, where=[str(self.folder.parent)])
+            raise RunFault.about(run, "has no checkpoint", hint)
         if which == "best":
             which = next(iter(self.by_score()), "last")
         step = steps[0] if which == "last" else int(which)
         if step not in steps:
             kept = ", ".join(map(str, reversed(steps)))
-            fault = f"{self.folder.parent} has no checkpoint of step {step}; it has {kept}"
-            raise RunFault(fault, where=[str(self.folder.parent)])
+            raise RunFault.about(run, f"has no checkpoint of step {step}; it has {kept}")
         return self._read_or_raise(self._read_manifest, step)
 
     def find_verified(self, which: int | str) -> Checkpoint:
@@ -258,7 +253,7 @@ class Checkpoints:
         try:
             return read(step)
         except DamagedCheckpoint as damage:
-            raise RunFault(f"{self.path(step)} is damaged: {damage}", where=[str(self.path(step))]) from damage
+            raise RunFault.about(self.path(step), f"is damaged: {damage}") from damage
 
     def verify(self, step: int) -> Checkpoint:
         """The checkpoint, after all files were compared with its manifest; DamagedCheckpoint if one differs."""
@@ -274,12 +269,12 @@ class Checkpoints:
                 raise DamagedCheckpoint(f"{name}: wrong checksum")
         return checkpoint
 
-    def _damage(self, step: int) -> str:
+    def _verified(self, step: int) -> tuple[Checkpoint | None, str]:
+        """The checkpoint, or its damage."""
         try:
-            self.verify(step)
+            return self.verify(step), ""
         except DamagedCheckpoint as damage:
-            return str(damage)
-        return ""
+            return None, str(damage)
 
     def list_valid(self) -> list[Checkpoint]:
         """The checkpoints with a valid manifest of this run, newest first; their other files are not verified."""
@@ -303,7 +298,7 @@ class Checkpoints:
             raise DamagedCheckpoint(f"{MANIFEST}: not a manifest") from error
         manifest.check_format(path, written, FORMAT)
         if run_id != self.run_id:
-            raise RunFault(f"{path} belongs to another run ({str(run_id)[:40]}, not {self.run_id})", where=[str(path)])
+            raise RunFault.about(path, f"belongs to another run ({str(run_id)[:40]}, not {self.run_id})")
         # A score is neither NaN nor too large.
         is_score = score is None or (type(score) in (int, float) and abs(score) < 1e300)
         as_written = set(sha256) - {OBJECTIVE} == set(FILES) and named == step and is_score

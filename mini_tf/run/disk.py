@@ -184,8 +184,7 @@ def check_plain_files(folder: Path) -> None:
         type_ = "a link" if stat.S_ISLNK(mode) else file_type(mode)
         if type_ not in (None, "a folder"):
             hint = "remove it, or choose another folder with -d"
-            fault = f"{path} is {type_}; a run folder may contain only plain files and folders"
-            raise RunFault(fault, hint=hint, where=[str(path)])
+            raise RunFault.about(path, f"is {type_}; a run folder may contain only plain files and folders", hint)
 
 
 _CHUNK = 1 << 20

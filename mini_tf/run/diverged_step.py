@@ -95,16 +95,15 @@ def read_info(run: Path) -> DivergenceInfo:
     """Read facts.json of the dump; RunFault if there is none or it is damaged."""
     path = run / FOLDER / INFO
     if not path.parent.is_dir():
-        fault = f"{run} has no dump of a diverged step"
-        raise RunFault(fault, hint="`minitf runs show` shows how the run ended", where=[str(run)])
+        raise RunFault.about(run, "has no dump of a diverged step", "`minitf runs show` shows how the run ended")
     try:
         info = DivergenceInfo.model_validate_json(read_small_file(path))
     except OSError as error:
         raise RunFault.located(str(path), f"{error.strerror}") from error
     except (ValidationError, ValueError) as error:
-        raise RunFault(f"{path} is damaged: {str(error).splitlines()[0]}", where=[str(path)]) from error
+        raise RunFault.about(path, f"is damaged: {str(error).splitlines()[0]}") from error
     check_format(path, info.format, FORMAT)
     invalid = invalid_counters(info.counters)
     if invalid or info.counters.get("step") != info.step - 1:
-        raise RunFault(f"{path} is damaged: invalid counter {(invalid or ['step'])[0][:40]}", where=[str(path)])
+        raise RunFault.about(path, f"is damaged: invalid counter {(invalid or ['step'])[0][:40]}")
     return info

@@ -39,8 +39,8 @@ def find(run: str | Path) -> Path:
     around = run_around(Path(run)) or run_around(OUTPUTS / run)
     if folders and (is_run(folders[0]) or around is None):
         if not is_run(folders[0]) and (inner := list_runs(folders[0])):
-            what = f"{folders[0]} is not a run folder, but has {len(inner)} of them"
-            raise RunFault(what, hint=f"name one, such as {inner[0]}", where=[str(folders[0])])
+            message = f"is not a run folder, but has {len(inner)} of them"
+            raise RunFault.about(folders[0], message, f"name one, such as {inner[0]}")
         if (
             not is_run(folders[0])
             and (folders[0] / "config.json").exists()

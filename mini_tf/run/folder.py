@@ -209,10 +209,10 @@ class Run:
             self.status = "continued"
         elif not extensions:
             hint = "without --extend the same command starts or continues it"
-            raise RunFault(f"{self.folder} is not finished", hint=hint, where=[str(self.folder)])
+            raise RunFault.about(self.folder, "is not finished", hint)
         elif steps != extensions[-1][1]:
-            fault = f"is already being extended by {str(extensions[-1][1])[:20]} steps, not {steps}"
-            raise RunFault(f"{self.folder} {fault}", where=[str(self.folder)])
+            extended = f"is already being extended by {str(extensions[-1][1])[:20]} steps, not {steps}"
+            raise RunFault.about(self.folder, extended)
 
     def write(self, name: str, text: str) -> None:
         """Write a text file of the folder (recipe.yaml, resolved.yaml, MODEL_TEXT_FILES) atomically."""

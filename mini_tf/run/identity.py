@@ -10,13 +10,12 @@ from typing import Any
 
 from mini_tf.recipe import reading
 from mini_tf.recipe.arguments import is_override, presets, split_arguments
-from mini_tf.recipe.corpora import built_in_corpora
+from mini_tf.recipe.corpora import built_in_corpora, is_mixture
 from mini_tf.recipe.kind_folders import KindFault, added_kinds, installed_version
 from mini_tf.recipe.kinds import added_kinds_in, files_with
 from mini_tf.recipe.parsing.yaml_tree import without_secrets
 from mini_tf.recipe.reading import Resolved, dump
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.sources import is_mixture
 from mini_tf.recipe.values import one_line, show
 from mini_tf.run import finding, manifest
 from mini_tf.run.manifest import KindSource, Manifest

@@ -140,7 +140,7 @@ def load_model(
     tensors.check_finite(model, path)
     if published and not _is_valid_model(folder):
         hint = "`--step best` loads the best checkpoint; the training command restores the file"
-        raise RunFault(f"{path} is damaged: its sha256 differs from that in run.json", hint=hint, where=[str(path)])
+        raise RunFault.about(path, "is damaged: its sha256 differs from that in run.json", hint)
     return model
 
 

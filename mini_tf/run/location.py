@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy
 import safetensors
@@ -72,7 +72,7 @@ def open_run(location: RunLocation, identity: Identity, command: Sequence[str] =
             start_run(run, identity, existed)
             return run
         if not (folder / manifest.NAME).exists():
-            _refuse(folder, "is not empty and not a minitf run folder", "choose another folder with -d")
+            raise RunFault.about(folder, "is not empty and not a minitf run folder", "choose another folder with -d")
         check_plain_files(folder)
         record = manifest.read(folder)
         _refuse_another_run(folder, record, identity)
@@ -122,7 +122,7 @@ def _check_folder(first: Path) -> None:
     ):
         message = "cannot be a run folder: it is a file, a link, the root or the home directory"
         link = f"use the folder that the link points to: -d {os.path.realpath(first)}" if first.is_symlink() else None
-        _refuse(first, message, link or "choose another folder with -d")
+        raise RunFault.about(first, message, link or "choose another folder with -d")
 
 
 def explicit_folder(location: RunLocation) -> Path | None:
@@ -167,14 +167,16 @@ def _lock_folder(folder: Path, disk: Disk) -> tuple[int, bool]:
         existed = _create(folder, disk) and existed
         with suppress(FileNotFoundError):  # another process, whose start was refused, removed the folder
             lock = try_lock(folder)
-            if lock is not None and _is_same_folder(folder, lock):
+            if lock is not None and is_same(folder, lock):
                 return lock, existed
+            if lock is not None:
+                os.close(lock)
         time.sleep(0.05)
     holder = manifest.read(folder) if (folder / manifest.NAME).is_file() else Manifest()
     owner = (
         f"process {holder.pid} on {holder.host[:80]}" if holder.state == "running" and holder.pid else "another process"
     )
-    _refuse(folder, f"is in use by {owner}", "wait until it ends, or start a new run with --fresh")
+    raise RunFault.about(folder, f"is in use by {owner}", "wait until it ends, or start a new run with --fresh")
 
 
 def _create(folder: Path, disk: Disk) -> bool:
@@ -188,31 +190,19 @@ def _create(folder: Path, disk: Disk) -> bool:
     return existed
 
 
-def _is_same_folder(folder: Path, lock: int) -> bool:
-    """Whether the locked folder still has this path; if not, it is unlocked."""
-    if is_same(folder, lock):
-        return True
-    os.close(lock)
-    return False
-
-
 def _refuse_another_run(folder: Path, record: Manifest, identity: Identity) -> None:
     changed = identity.changes_since(record.run_id, record.decides)
     shown = "; ".join(changed[:5]) + (f" (and {len(changed) - 5} more)" if len(changed) > 5 else "")
     if changed and record.run_id == identity.run_id:
         hint = f"`minitf pretrain {folder} -d {folder}` continues it with its own values; --fresh starts over"
-        _refuse(folder, f"was started with other defaults: {shown}", hint)
+        raise RunFault.about(folder, f"was started with other defaults: {shown}", hint)
     if changed:
         message = f"was started with another recipe: {shown}"
-        _refuse(folder, message, "choose another name with -n, or start over with --fresh")
+        raise RunFault.about(folder, message, "choose another name with -n, or start over with --fresh")
     if contents := differences(record.hashes, identity.hashes):
         names = ", ".join(line.split(":")[0] for line in contents[:5])
         message = f"was started with other contents of {names}"
-        _refuse(folder, message, "restore them, choose another name with -n, or start over with --fresh")
-
-
-def _refuse(folder: Path, reason: str, hint: str) -> NoReturn:
-    raise RunFault(f"{folder} {reason}", hint=hint, where=[str(folder)])
+        raise RunFault.about(folder, message, "restore them, choose another name with -n, or start over with --fresh")
 
 
 def versions() -> dict[str, str]:
@@ -267,7 +257,7 @@ def check_exact(run: Run, settings: Mapping[str, Any], exact: bool, warn: Callab
     changed = "; ".join(environment_changes(run, settings))
     if changed and exact:
         hint = "restore the former values, or set checkpoint.resume=auto to continue anyway"
-        raise RunFault(f"{run.folder} cannot be continued bit-exact: {changed}", hint=hint, where=[str(run.folder)])
+        raise RunFault.about(run.folder, f"cannot be continued bit-exact: {changed}", hint)
     if changed:
         warn(f"continuing, but not bit-exact: {changed}")
     run.fingerprint = fingerprint(run, settings)

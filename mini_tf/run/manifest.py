@@ -190,8 +190,9 @@ class Manifest(BaseModel):
 def check_format(path: Path, written: Any, expected: int) -> None:
     """RunFault if a file has another format than this version of minitf writes."""
     if isinstance(written, int) and written != expected:
-        fault = f"{path} has format {str(written)[:20]}; this version of minitf reads format {expected}"
-        raise RunFault(fault, hint="train again, or use the version of minitf that wrote it", where=[str(path)])
+        hint = "train again, or use the version of minitf that wrote it"
+        message = f"has format {str(written)[:20]}; this version of minitf reads format {expected}"
+        raise RunFault.about(path, message, hint)
 
 
 def read(folder: Path) -> Manifest:
@@ -204,9 +205,9 @@ def read(folder: Path) -> Manifest:
         check_format(path, fields["format"], FORMAT)
         return Manifest.model_validate(fields)
     except OSError as error:
-        raise RunFault(f"{folder} is not a run folder: {NAME}: {error.strerror}", where=[str(folder)]) from error
+        raise RunFault.about(folder, f"is not a run folder: {NAME}: {error.strerror}") from error
     except (ValueError, KeyError) as error:  # and ValidationError
-        raise RunFault(f"{path} is damaged: {_reason(error)}", where=[str(path)]) from error
+        raise RunFault.about(path, f"is damaged: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NoReturn
 
 from mini_tf.run import finding, manifest
 from mini_tf.run.disk import TEMPORARY, Disk, storage_errors, temporary_beside
@@ -23,13 +22,17 @@ def removable(runs: Sequence[str]) -> list[Path]:
     folders = [*dict.fromkeys(_named_once(_whole_run(run)) for run in runs)]
     for folder in folders:
         if folder.is_symlink():
-            _refuse(folder, f"is a link to {os.path.realpath(folder)}", "name that folder, or remove the link with rm")
+            raise RunFault.about(
+                folder, f"is a link to {os.path.realpath(folder)}", "name that folder, or remove the link with rm"
+            )
         if folder in finding.member_folders(folder.parent):
-            _refuse(folder, f"is a part of the run {folder.parent}", f"`minitf runs rm {folder.parent}` removes all")
+            raise RunFault.about(
+                folder, f"is a part of the run {folder.parent}", f"`minitf runs rm {folder.parent}` removes all"
+            )
         members = {folder, *_with_members(folder)}
         for path in sorted(folder.rglob(manifest.NAME)):
             if path.parent not in members:
-                _refuse(folder, f"holds another run, {path.parent}", "move that run elsewhere first")
+                raise RunFault.about(folder, f"holds another run, {path.parent}", "move that run elsewhere first")
     with _locked(folders):
         return folders
 
@@ -102,8 +105,10 @@ def _locked(folders: Sequence[Path]) -> Iterator[None]:
                 if descriptor is None:
                     pid, state = (record := manifest.read(run)).pid, record.state
                     if state != "running" or pid is None:  # the lock is not that of the process that trained it
-                        _refuse(run, "is in use by another process", "wait until it ends")
-                    _refuse(run, f"is in use by process {pid}", f"wait until it ends, or stop it: kill {pid}")
+                        raise RunFault.about(run, "is in use by another process", "wait until it ends")
+                    raise RunFault.about(
+                        run, f"is in use by process {pid}", f"wait until it ends, or stop it: kill {pid}"
+                    )
                 locks.callback(os.close, descriptor)
         yield
 
@@ -116,7 +121,3 @@ def _remove_leftovers(parent: Path, disk: Disk) -> None:
             with storage_errors(f"removing {path}"):
                 disk.remove(path)
             os.close(descriptor)
-
-
-def _refuse(folder: Path, reason: str, hint: str) -> NoReturn:
-    raise RunFault(f"{folder} {reason}", hint=hint, where=[str(folder)])

@@ -1,4 +1,4 @@
-"""What `finetune` needs to be given, checked before anything is read."""
+"""What `finetune` needs to be given, checked before anything is read, and the shipped recipes of tasks."""
 
 import re
 import shlex
@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from json import JSONDecoder
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import yaml
+
+from mini_tf.recipe import arguments
 from mini_tf.recipe.arguments import data_overrides
 from mini_tf.recipe.data import FORMATS, LABEL_COLUMNS
-from mini_tf.recipe.task_recipes import task_recipes
+from mini_tf.recipe.kinds import kinds_of, settings_of
+from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.values import one_line
 from mini_tf.run.finding import is_run
 from mini_tf.run.identity import run_of
@@ -86,3 +90,31 @@ def _columns(name: str) -> set[str]:
             return {*row} if isinstance(row, dict) else set()
         return {column.strip("\"' ") for column in re.split(r"[,;\t]", head.partition("\n")[0].strip())}
     return set()
+
+
+def task_recipes() -> list[str]:
+    """The shipped recipes whose objective is a task."""
+    tasks = [word for word, objective in kinds_of("objectives").items() if not _reads_text(objective)]
+    recipes = {name: yaml.safe_load(file.read_text(encoding="utf-8")) for name, file in arguments.presets().items()}
+    objectives = {name: recipe.get("objective") for name, recipe in recipes.items()}
+    return [
+        name for name, kind in objectives.items() if (kind.get("kind") if isinstance(kind, dict) else kind) in tasks
+    ]
+
+
+def _reads_text(objective: Any) -> bool:
+    datasets: Any = settings_of("data.datasets", objective.DATASET)
+    return bool(datasets.STREAM)
+
+
+def command_warning(command: str, resolved: Resolved) -> str | None:
+    """A warning where the recipe belongs to the other command; both train the same."""
+    recipe, shown = resolved.recipe, resolved.name
+    if command == "finetune" and recipe.objective.dataset().STREAM and recipe.model.init_from is None:
+        return (
+            f"{shown} trains from scratch, as `minitf pretrain {shown}` does; model.init_from=RUN starts from the"
+            " weights of a run"
+        )
+    if command == "pretrain" and not recipe.objective.dataset().STREAM and "tokens" not in recipe.objective.PREDICTS:
+        return f"{shown} is a task recipe; its command is `minitf finetune {shown}`, which does the same"
+    return None

@@ -55,6 +55,11 @@ class MinitfError(Exception):
         """An error at one location, which is prefixed to the message."""
         return cls(f"{where}: {message}", hint=hint, where=(where,))
 
+    @classmethod
+    def about(cls: type[Fault], path: object, predicate: str, hint: str | None = None) -> Fault:
+        """An error about a file or folder, which is the subject of the message: "outputs/x is not a run folder"."""
+        return cls(f"{path} {predicate}", hint=hint, where=(str(path),))
+
 
 class ResultWarning(UserWarning):
     """A result may be wrong, for a reason that the code in between cannot hand on; a command prints it as one line."""

@@ -10,8 +10,7 @@ from mini_tf.nn import state as states
 from mini_tf.nn.mixer import MixerSettings, RecurrentUnit, carry
 from mini_tf.nn.positional_encoding import PositionalEncodingSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
-from mini_tf.recipe.kind_settings.directions import Direction, directions_of
-from mini_tf.recipe.kind_settings.inference_settings import training_keys
+from mini_tf.recipe.kind_settings import Direction, directions_of, training_keys
 from mini_tf.testing import Case, cross_attention, models
 from mini_tf.testing.tiny.mixers import (
     DIMS,

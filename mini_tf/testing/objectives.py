@@ -16,7 +16,7 @@ from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import Model
 from mini_tf.nn.objective_network import objective_tensors, trained_module
 from mini_tf.objectives import NATS_PER_TOKEN, LossSums, ObjectiveSettings, Task
-from mini_tf.recipe.kind_settings.inference_settings import changed_training_keys
+from mini_tf.recipe.kind_settings import changed_training_keys
 from mini_tf.recipe.metrics import metrics_of
 from mini_tf.recipe.sections import Train
 from mini_tf.testing import Case, cases_of, checks_of

@@ -22,9 +22,9 @@ from mini_tf.objectives import LossSums, Objective, Task
 from mini_tf.parallel.dividing import DividedOutputs, in_turns
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.parallel.sharding import Sharding
+from mini_tf.recipe.corpora import sources_of
 from mini_tf.recipe.kind_settings.objectives import NATS_PER_TOKEN
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.recipe.sources import sources_of
 from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
 from mini_tf.training.machine.device import Setup

@@ -19,7 +19,7 @@ from toys import every_mixer
 from mini_tf.nn.layers import attention_kernels as fused
 from mini_tf.nn.mixer import MixerSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
-from mini_tf.recipe.kind_settings.directions import Direction, directions_of
+from mini_tf.recipe.kind_settings import Direction, directions_of
 from mini_tf.testing.tiny.mixers import (
     DIMS,
     PREFIX,

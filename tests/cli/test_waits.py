@@ -275,7 +275,7 @@ def test_ctrl_c_is_answered_before_the_step_is_over(tmp_path: Path) -> None:
 def test_a_line_arrives_though_backtraces_of_another_thread_are_sent_nowhere() -> None:
     code = """
 import os, sys
-from mini_tf.system.stderr import suppressed_stderr, write_stderr
+from mini_tf.system.reporting import suppressed_stderr, write_stderr
 with suppressed_stderr():
     os.write(2, b"panicked\\n")
     write_stderr("a line\\n")

@@ -16,9 +16,17 @@ from commands import DATA, EXACT, TINY, minitf, tiny_model
 from torch.utils.flop_counter import FlopCounterMode
 
 from mini_tf.cost import run_cost
-from mini_tf.cost.overhead import Overhead, count_evaluations_and_saves, measure_overhead
 from mini_tf.cost.run_cost import run_time
-from mini_tf.cost.steps import INSPECTED_STEPS, measure_steps, median_step, memory_of, step_flops
+from mini_tf.cost.steps import (
+    INSPECTED_STEPS,
+    Overhead,
+    count_evaluations_and_saves,
+    measure_overhead,
+    measure_steps,
+    median_step,
+    memory_of,
+    step_flops,
+)
 from mini_tf.data.tokenized import open_data
 from mini_tf.generation.translation import Translator
 from mini_tf.jobs.assembling import build

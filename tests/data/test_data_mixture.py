@@ -12,8 +12,8 @@ from commands import DATA, QUIET, evaluated, minitf, refused, trained
 from mini_tf.data.mixture import Mixture
 from mini_tf.data.split import hash_text
 from mini_tf.data.tokenized import open_data
+from mini_tf.recipe.corpora import DataSource
 from mini_tf.recipe.reading import read
-from mini_tf.recipe.sources import DataSource
 from mini_tf.system.errors import RecipeFault
 from mini_tf.training.evaluation import pack
 from mini_tf.training.plan import MixturePlan, make_plan

@@ -21,9 +21,9 @@ from mini_tf.jobs.set_metrics import main_metric, median_run, spread
 from mini_tf.recipe import reading
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.metrics import Gate
-from mini_tf.recipe.task_recipes import task_recipes
 from mini_tf.run import manifest, set_files
 from mini_tf.run.folder import Run
+from mini_tf.run.task_arguments import task_recipes
 from mini_tf.system.errors import UsageFault
 
 SHORT = (*EXACT, "log.samples=0", "train.steps=4", "checkpoint.every_steps=2", "eval.tokens=300", "log.every_steps=1")

@@ -64,8 +64,8 @@ def check_gates(
 
 def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> list[str]:
     """All metrics of a command; a name that ends in a dot is completed by a class or entity type."""
+    from mini_tf.recipe.corpora import sources_of
     from mini_tf.recipe.metrics import metrics_of
-    from mini_tf.recipe.sources import sources_of
 
     if command in COMPLETED_BY:
         return [*_of_option(command)]

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from mini_tf.system import stderr
+from mini_tf.system import reporting
 
 
 class ReaderLeft(Exception):
@@ -49,7 +49,7 @@ def write_stderr(text: str) -> None:
     if sys.stderr is None:
         return
     try:
-        stderr.write_stderr(text)
+        reporting.write_stderr(text)
     except (OSError, ValueError):
         silence(sys.stderr)
 

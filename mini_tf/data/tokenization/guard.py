@@ -20,7 +20,7 @@ from tokenizers import normalizers
 from mini_tf.system import strict_json
 from mini_tf.system.errors import DataFault, MinitfError
 from mini_tf.system.limits import limits
-from mini_tf.system.stderr import suppressed_stderr
+from mini_tf.system.reporting import suppressed_stderr
 from mini_tf.system.strict_json import short
 
 Result = TypeVar("Result")

@@ -4,15 +4,13 @@ What a kind builds is named for type checkers alone. Models and datasets have th
 and `data.datasets`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 from pydantic import Field
 
 from mini_tf.recipe.data import NonEmptyText
-from mini_tf.recipe.kind_settings.directions import Direction, attended_tokens
-from mini_tf.recipe.kind_settings.inference_settings import inference_settings
-from mini_tf.recipe.kinds import Kind, Rules, Share
+from mini_tf.recipe.kinds import Kind, Rules, Section, Share
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +21,27 @@ if TYPE_CHECKING:
     from mini_tf.nn.model import Model
     from mini_tf.nn.stack import StackSettings
     from mini_tf.optimizers import Optimizer, Parameter
+
+
+Direction = Literal["causal", "bidirectional", "prefix"]
+"""Direction of self-attention: to earlier tokens, to all tokens, or to all tokens of a prefix and earlier tokens."""
+_ATTENDED: dict[Direction, str] = {
+    "bidirectional": "earlier and later tokens",
+    "causal": "earlier tokens",
+    "prefix": "a whole prefix and earlier tokens",
+}
+
+
+def attended_tokens(directions: Collection[Direction], source: bool) -> str:
+    """The tokens that a token attends to, in words."""
+    if source:
+        return "a source and earlier target tokens"
+    return " or ".join(words for direction, words in _ATTENDED.items() if direction in directions)
+
+
+def directions_of(supports: Collection[str]) -> list[Direction]:
+    """The directions among what a mixer supports, by name."""
+    return sorted(direction for direction in get_args(Direction) if direction in supports)
 
 
 class OptimizerSettings(Kind):
@@ -235,3 +254,31 @@ class DatasetSettings(Kind):
     """Examples have a source, which may have its own files and tokenizer."""
     MIN_TOKENS: ClassVar[int] = 1
     """Smallest context in tokens that holds an example and its separators."""
+
+
+def training_keys(section: Section) -> frozenset[str]:
+    """The TRAINING_KEYS of its class and of all base classes."""
+    return frozenset(key for base in type(section).__mro__ for key in vars(base).get("TRAINING_KEYS", ()))
+
+
+def changed_training_keys(section: Section) -> list[str]:
+    """Those of `training_keys` whose values are not their defaults."""
+    fields, keys = type(section).model_fields, training_keys(section)
+    return [key for key, field in fields.items() if key in keys and getattr(section, key) != field.default]
+
+
+def inference_settings(section: Section) -> dict[str, Any]:
+    """What a trained model computes depends on: the section as JSON without `training_keys`, also of inner sections."""
+    return _without(section, section.model_dump(mode="json"))  # type: ignore[no-any-return]
+
+
+def _without(value: Any, dumped: Any) -> Any:
+    """dumped: the value as JSON, where a tuple of one item may be that item (`OneOrMore`)."""
+    if isinstance(value, tuple) and isinstance(dumped, list):
+        return [_without(item, dump) for item, dump in zip(value, dumped, strict=True)]
+    if isinstance(value, tuple):
+        return _without(value[0], dumped)
+    if not isinstance(value, Section):
+        return dumped
+    left_out = training_keys(value)
+    return {key: _without(getattr(value, key), dump) for key, dump in dumped.items() if key not in left_out}

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from mini_tf.recipe.kind_settings import ModelSettings
-from mini_tf.recipe.kind_settings.directions import Direction
+from mini_tf.recipe.kind_settings import Direction, ModelSettings
 from mini_tf.recipe.kind_settings.pipelines import PipelineSettings
 from mini_tf.recipe.kinds import Kind, Rules, listing, settings_of
 from mini_tf.recipe.values import show

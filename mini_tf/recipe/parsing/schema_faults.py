@@ -20,6 +20,11 @@ class Fault(NamedTuple):
     """The other keys that a rule depends on."""
 
 
+def invalid(message: str, type: str = "value") -> PydanticCustomError:
+    """The error that a validator raises; type: as in `Fault`."""
+    return PydanticCustomError(type, "{message}", {"message": message})
+
+
 def validation_error(title: str, faults: list[Fault]) -> ValidationError:
     """A pydantic error that keeps the path of each fault when raised inside a larger section."""
     lines: list[InitErrorDetails] = []

@@ -17,7 +17,7 @@ from mini_tf.nn.layers.kernels import Dropout
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer, MixerSettings
 from mini_tf.nn.positional_encoding import PositionalEncodingSettings
 from mini_tf.nn.token_positions import TokenPositions, Visibility
-from mini_tf.recipe.kind_settings.directions import Direction
+from mini_tf.recipe.kind_settings import Direction
 from mini_tf.recipe.kinds import listing, settings_of
 
 B, L, LONG = 3, 11, 150

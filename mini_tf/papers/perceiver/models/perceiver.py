@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.mixer import ForwardOutput, MixerSettings, sum_penalties
+from mini_tf.nn.mixer import ForwardOutput, MixerSettings
 from mini_tf.nn.model import Model, ModelSettings, build_embedding
 from mini_tf.nn.model_stack import ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
@@ -27,9 +27,8 @@ from mini_tf.nn.token_cache import SourceMemory
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights import init_weights
+from mini_tf.recipe.kind_settings import Direction, PositionLimit
 from mini_tf.recipe.kind_settings import ModelSettings as BaseSettings
-from mini_tf.recipe.kind_settings import PositionLimit
-from mini_tf.recipe.kind_settings.directions import Direction
 from mini_tf.recipe.kinds import KindOf, Rule, Rules, Section, default_kind
 
 
@@ -263,10 +262,11 @@ class Perceiver(Model):
         chosen = None if at is None or self._output_rows == "output" else RowIndex.of(at, rows, length)
         queries = self._queries(x, positions, chosen)
         decoded = self.decoder(queries, TokenPositions(queries.shape[1]), self.decoder.recall(processed.y, latents))
+        penalties = [part.penalty for part in (encoded, processed, decoded) if part.penalty is not None]
         y = decoded.y if chosen is None else chosen.flat(decoded.y)
         if self._output_rows == "output":  # all tokens of a row have its one output
             y = y.expand(-1, length, -1) if at is None else y[at // length, 0]
-        return ForwardOutput(y, sum_penalties(encoded.penalty, processed.penalty, decoded.penalty), None)
+        return ForwardOutput(y, sum(penalties) if penalties else None, None)
 
     def _queries(
         self, x: Float[Tensor, "B L D"], positions: TokenPositions, chosen: "RowIndex | None"
