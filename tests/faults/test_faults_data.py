@@ -26,7 +26,7 @@ from data_of import opened
 from hang import ending
 from hostile import STEERING
 
-from mini_tf.cost import overhead
+from mini_tf.cost import steps
 from mini_tf.data.formats import text_documents as formats
 from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import find_files
@@ -102,105 +102,98 @@ def numpy_array() -> str:
     return "corpus.txt"
 
 
-REFUSED: dict[str, tuple[Callable[[], str], tuple[str, ...]]] = {
-    "D1-no-file": (lambda: "nowhere.txt", ("nowhere.txt: no such file",)),
-    "D1-empty": (lambda: write("a.txt", ""), ("data.train: no text",)),
-    "D1-blank-lines": (lambda: write("a.txt", "\n \n\t\n\n"), ("data.train: no text",)),
-    "D1-only-a-byte-order-mark": (lambda: write("a.txt", b"\xef\xbb\xbf"), ("no text",)),
-    "D1-one-character": (lambda: write("a.txt", "a"), ("data.train: no text", "tokens; at least 2 are needed")),
+REFUSED: dict[str, tuple[Any, ...]] = {
+    "D1-no-file": (lambda: "nowhere.txt", "nowhere.txt: no such file"),
+    "D1-empty": (lambda: write("a.txt", ""), "data.train: no text"),
+    "D1-blank-lines": (lambda: write("a.txt", "\n \n\t\n\n"), "data.train: no text"),
+    "D1-only-a-byte-order-mark": (lambda: write("a.txt", b"\xef\xbb\xbf"), "no text"),
+    "D1-one-character": (lambda: write("a.txt", "a"), "data.train: no text", "tokens; at least 2 are needed"),
     "D1-two-letters": (
         lambda: write("a.txt", "ab") and "a.txt tokenizer.kind=char",
-        ("loses 50% of the characters; use more text: the 2 characters do not suffice",),
+        "loses 50% of the characters; use more text: the 2 characters do not suffice",
     ),
-    "D1-no-rows": (lambda: write("a.jsonl", "\n"), ("data.train: no text in", "a.jsonl; name a file with text")),
-    "D1-empty-table": (lambda: write("a.csv", ""), ("data.train: no text in", "a.csv (an empty file)")),
-    "D1-header-only": (lambda: write("a.tsv", "text\tn\n"), ("data.train: no text in", "a.tsv (nothing but a header)")),
-    "D2-not-utf8": (lambda: write("a.txt", b"ab\ncd\xff\n"), ("a.txt:2: byte 5 is not UTF-8", "data.errors=replace")),
-    "D2-behind-a-line-of-windows": (lambda: write("a.txt", b"ab\r\ncd\xff\r\n"), ("a.txt:2: byte 6 is not UTF-8",)),
-    "D2-in-a-line-of-windows": (lambda: write("a.txt", b"cd\xff\r\n"), ("a.txt:1: byte 2 is not UTF-8",)),
-    "D2-half-a-character": (lambda: write("a.txt", b"ab \xe2\x82"), ("a.txt:1: byte 3 is not UTF-8",)),
-    "D2-nul": (lambda: write("a.txt", b"ab\0"), ("byte 2 is NUL",)),
-    "D2-utf-16": (lambda: write("a.txt", "text".encode("utf-16")), ("is UTF-16; save it as UTF-8",)),
-    "D4-not-json": (jsonl("{'text': 1}"), ("a.jsonl:2: not valid JSON",)),
-    "D4-not-an-object": (jsonl("[1]"), ("a.jsonl:2: must be an object",)),
-    "D4-empty-object": (jsonl("{}"), ("a.jsonl:2: no column 'text'; the columns are: none",)),
+    "D1-no-rows": (lambda: write("a.jsonl", "\n"), "data.train: no text in", "a.jsonl; name a file with text"),
+    "D1-empty-table": (lambda: write("a.csv", ""), "data.train: no text in", "a.csv (an empty file)"),
+    "D1-header-only": (lambda: write("a.tsv", "text\tn\n"), "data.train: no text in", "a.tsv (nothing but a header)"),
+    "D2-not-utf8": (lambda: write("a.txt", b"ab\ncd\xff\n"), "a.txt:2: byte 5 is not UTF-8", "data.errors=replace"),
+    "D2-behind-a-line-of-windows": (lambda: write("a.txt", b"ab\r\ncd\xff\r\n"), "a.txt:2: byte 6 is not UTF-8"),
+    "D2-in-a-line-of-windows": (lambda: write("a.txt", b"cd\xff\r\n"), "a.txt:1: byte 2 is not UTF-8"),
+    "D2-half-a-character": (lambda: write("a.txt", b"ab \xe2\x82"), "a.txt:1: byte 3 is not UTF-8"),
+    "D2-nul": (lambda: write("a.txt", b"ab\0"), "byte 2 is NUL"),
+    "D2-utf-16": (lambda: write("a.txt", "text".encode("utf-16")), "is UTF-16; save it as UTF-8"),
+    "D4-not-json": (jsonl("{'text': 1}"), "a.jsonl:2: not valid JSON"),
+    "D4-not-an-object": (jsonl("[1]"), "a.jsonl:2: must be an object"),
+    "D4-empty-object": (jsonl("{}"), "a.jsonl:2: no column 'text'; the columns are: none"),
     "D4-no-such-field": (
         jsonl('{"a": "x", "b": "y"}'),
-        ("no column 'text'; the columns are: a, b", "data.fields={text: COLUMN}"),
+        "no column 'text'; the columns are: a, b",
+        "data.fields={text: COLUMN}",
     ),
     "D4-a-name-of-a-million": (
         jsonl(json.dumps({"a" * 1_000_000: "x", "b" * 1_000_000: 2})),
-        ("no column 'text'; the columns are: aaaa",),
+        "no column 'text'; the columns are: aaaa",
     ),
-    "D4-not-a-string": (jsonl('{"text": {"a": 1}}'), ("'text' must be text, not dict",)),
-    "D4-nan": (jsonl('{"text": "x", "n": NaN}'), ("NaN is not a finite number",)),
-    "D4-minus-infinity": (jsonl('{"text": "x", "n": -Infinity}'), ("-Infinity is not a finite number",)),
-    "D4-1e999": (jsonl('{"text": "x", "n": 1e999}'), ("1e999 is not a finite number",)),
-    "D4-same-key-twice": (jsonl('{"text": "x", "text": "y"}'), ("duplicate key 'text'",)),
+    "D4-not-a-string": (jsonl('{"text": {"a": 1}}'), "'text' must be text, not dict"),
+    "D4-nan": (jsonl('{"text": "x", "n": NaN}'), "NaN is not a finite number"),
+    "D4-minus-infinity": (jsonl('{"text": "x", "n": -Infinity}'), "-Infinity is not a finite number"),
+    "D4-1e999": (jsonl('{"text": "x", "n": 1e999}'), "1e999 is not a finite number"),
+    "D4-same-key-twice": (jsonl('{"text": "x", "text": "y"}'), "duplicate key 'text'"),
     "D4-a-key-twice-among-many": (
         jsonl("{" + ", ".join(f'"k{n}": 0' for n in range(100_000)) + ', "k99999": 0}'),
-        ("duplicate key 'k99999'",),
+        "duplicate key 'k99999'",
     ),
-    "D4-100000-brackets": (jsonl('{"text": ' + "[" * 100_000), ("a.jsonl:2: not valid JSON: nested too deeply",)),
-    "D4-5000-digits": (jsonl('{"text": "x", "n": ' + "1" * 5000 + "}"), ("a number has 5,000 digits",)),
-    "D4-a-million-decimals": (
-        jsonl('{"text": "x", "n": 0.' + "1" * 1_000_000 + "}"),
-        ("a number has 1,000,002 digits",),
-    ),
-    "D4-csv-row-too-wide": (
-        lambda: write("a.csv", "id,text\n1,a,b\n"),
-        ("a.csv:2: 3 columns, but the first line has 2",),
-    ),
+    "D4-100000-brackets": (jsonl('{"text": ' + "[" * 100_000), "a.jsonl:2: not valid JSON: nested too deeply"),
+    "D4-5000-digits": (jsonl('{"text": "x", "n": ' + "1" * 5000 + "}"), "a number has 5,000 digits"),
+    "D4-a-million-decimals": (jsonl('{"text": "x", "n": 0.' + "1" * 1_000_000 + "}"), "a number has 1,000,002 digits"),
+    "D4-csv-row-too-wide": (lambda: write("a.csv", "id,text\n1,a,b\n"), "a.csv:2: 3 columns, but the first line has 2"),
     "D4-csv-of-semicolons": (
         lambda: write("a.csv", "id;text\n1;a\n"),
-        ("a.csv:1: a single column, 'id;text'; cells must be separated by commas (csv) or tabs (tsv), not semicolons",),
+        "a.csv:1: a single column, 'id;text'; cells must be separated by commas (csv) or tabs (tsv), not semicolons",
     ),
-    "D4-csv-open-quote": (lambda: write("a.csv", 'id,text\n1,"open\n'), ("a.csv:2: a quote is never closed",)),
-    "D5-lone-surrogate": (jsonl(r'{"text": "\ud800"}'), ("a.jsonl:2: 'text' contains invalid Unicode",)),
-    "D5-lone-surrogate-as-utf8": (lambda: write("a.txt", b"\xed\xa0\x80"), ("a.txt:1: byte 0 is not UTF-8",)),
+    "D4-csv-open-quote": (lambda: write("a.csv", 'id,text\n1,"open\n'), "a.csv:2: a quote is never closed"),
+    "D5-lone-surrogate": (jsonl(r'{"text": "\ud800"}'), "a.jsonl:2: 'text' contains invalid Unicode"),
+    "D5-lone-surrogate-as-utf8": (lambda: write("a.txt", b"\xed\xa0\x80"), "a.txt:1: byte 0 is not UTF-8"),
     "D6-a-line-of-a-gibibyte": (
         lambda: sparse("a.txt"),
-        ("a.txt:1: line 1 is longer than 16 MiB", "MINITF_LIMITS=line_bytes=1024M would allow it"),
+        "a.txt:1: line 1 is longer than 16 MiB",
+        "MINITF_LIMITS=line_bytes=1024M would allow it",
     ),
-    "D6-a-line-of-17-mib-and-a-byte": (
-        lambda: sparse("a.txt", (17 << 20) + 1),
-        ("MINITF_LIMITS=line_bytes=18M would",),
-    ),
-    "D6-in-jsonl": (lambda: sparse("a.jsonl"), ("a.jsonl:1: line 1 is longer than 16 MiB",)),
-    "D7-gzip": (lambda: write("corpus.txt", gzip.compress(b"a" * 1_000_000)), ("corpus.txt is gzip-compressed",)),
-    "D7-zstd": (lambda: write("corpus.txt", b"\x28\xb5\x2f\xfd\x00"), ("corpus.txt is zstd-compressed",)),
-    "D8-zip": (lambda: archive("zip"), ("corpus.txt is a zip archive", "archives and binary files are not opened")),
-    "D8-tar": (lambda: archive("tar"), ("corpus.txt is a tar archive",)),
-    "D8-7z": (lambda: write("corpus.txt", b"7z\xbc\xaf\x27\x1c\x00"), ("corpus.txt is a 7z archive",)),
+    "D6-a-line-of-17-mib-and-a-byte": (lambda: sparse("a.txt", (17 << 20) + 1), "MINITF_LIMITS=line_bytes=18M would"),
+    "D6-in-jsonl": (lambda: sparse("a.jsonl"), "a.jsonl:1: line 1 is longer than 16 MiB"),
+    "D7-gzip": (lambda: write("corpus.txt", gzip.compress(b"a" * 1_000_000)), "corpus.txt is gzip-compressed"),
+    "D7-zstd": (lambda: write("corpus.txt", b"\x28\xb5\x2f\xfd\x00"), "corpus.txt is zstd-compressed"),
+    "D8-zip": (lambda: archive("zip"), "corpus.txt is a zip archive", "archives and binary files are not opened"),
+    "D8-tar": (lambda: archive("tar"), "corpus.txt is a tar archive"),
+    "D8-7z": (lambda: write("corpus.txt", b"7z\xbc\xaf\x27\x1c\x00"), "corpus.txt is a 7z archive"),
     **{
         f"D9-pickle-{protocol}": (
             lambda protocol=protocol: write("corpus.txt", pickle.dumps(Sentinel(), protocol)),
-            ("is a Python pickle",),
+            "is a Python pickle",
         )
         for protocol in (2, 3, 4, 5)
     },
-    "D9-numpy-with-objects": (numpy_array, ("corpus.txt is a numpy array",)),
-    "D14-folder": (lambda: (Path("empty").mkdir(), "empty")[1], ("the folder ", "empty has no files")),
-    "D14-broken-link": (lambda: link("a", "nowhere"), ("a: no such file (a broken link to nowhere",)),
-    "D14-link-to-itself": (lambda: link("a", "a"), ("symbolic links",)),
-    "D14-pipe": (lambda: pipe("a"), ("a: it is a pipe", "- reads from stdin")),
-    "D14-glob-that-finds-a-pipe": (lambda: pipe("a.txt") and "*.txt", ("a.txt: it is a pipe",)),
-    "D14-device": (lambda: "/dev/zero", ("/dev/zero: it is a device",)),
-    "D14-name-too-long": (lambda: "a" * 300, ("File name too long",)),
-    "D14-unknown-home": (lambda: "~nobody-of-this-name/a.txt", ("no such file",)),
-    "D14-glob-of-nothing": (lambda: "*.txt", ("no file matches",)),
+    "D9-numpy-with-objects": (numpy_array, "corpus.txt is a numpy array"),
+    "D14-folder": (lambda: (Path("empty").mkdir(), "empty")[1], "the folder ", "empty has no files"),
+    "D14-broken-link": (lambda: link("a", "nowhere"), "a: no such file (a broken link to nowhere"),
+    "D14-link-to-itself": (lambda: link("a", "a"), "symbolic links"),
+    "D14-pipe": (lambda: pipe("a"), "a: it is a pipe", "- reads from stdin"),
+    "D14-glob-that-finds-a-pipe": (lambda: pipe("a.txt") and "*.txt", "a.txt: it is a pipe"),
+    "D14-device": (lambda: "/dev/zero", "/dev/zero: it is a device"),
+    "D14-name-too-long": (lambda: "a" * 300, "File name too long"),
+    "D14-unknown-home": (lambda: "~nobody-of-this-name/a.txt", "no such file"),
+    "D14-glob-of-nothing": (lambda: "*.txt", "no file matches"),
     "D14-name-that-steers": (
         lambda: write("a\x1b]0;x\x07\u202e.txt", b"\xff") and "*.txt",
-        (r"a\x1b]0;x\x07\u202e.txt:1: byte 0 is not UTF-8",),
+        r"a\x1b]0;x\x07\u202e.txt:1: byte 0 is not UTF-8",
     ),
-    "D14-name-that-steers-in-the-recipe": (lambda: "a\x1b]0;x\x07.txt", (r"the character '\x1b' is not allowed",)),
-    "D17-a-list-with-one-fault": (lambda: f"[{write('b.txt', WORDS)}, nowhere.txt]", ("nowhere.txt: no such file",)),
+    "D14-name-that-steers-in-the-recipe": (lambda: "a\x1b]0;x\x07.txt", r"the character '\x1b' is not allowed"),
+    "D17-a-list-with-one-fault": (lambda: f"[{write('b.txt', WORDS)}, nowhere.txt]", "nowhere.txt: no such file"),
 }
 
 
 @pytest.mark.parametrize("fault", REFUSED)
 def test_what_is_no_text_is_refused_at_once_and_nothing_is_made(fault: str, here: Path) -> None:
-    make, words = REFUSED[fault]
+    make, *words = REFUSED[fault]
     spec = make()
     before = sorted(path.name for path in here.iterdir())
     spec, *others = spec.split(" ") if " tokenizer." in spec else [spec]
@@ -592,12 +585,12 @@ def test_what_an_estimate_wrote_for_a_trial_is_swept_where_it_was_killed(here: P
     root = Path(os.environ["MINITF_CACHE"])
 
     def die() -> None:
-        with overhead._temporary_run():
+        with steps._temporary_run():
             os.kill(os.getpid(), signal.SIGKILL)
 
     assert forked(die) == -signal.SIGKILL
     assert len(list(root.iterdir())) == 1
-    with overhead._temporary_run() as trial:
+    with steps._temporary_run() as trial:
         assert list(root.iterdir()) == [trial.folder]
     assert list(root.iterdir()) == []
 
@@ -714,13 +707,16 @@ SIDES = ("D2", "D6-a-line-of-a-gibibyte", "D7-gzip", "D8-zip", "D9-pickle-4", "D
 """Faults of a file that lines are read from, whatever they are for."""
 
 
-@pytest.mark.parametrize("side", ["source", "target"])
-@pytest.mark.parametrize("fault", [name for name in REFUSED if name.startswith(SIDES) and "in-the-recipe" not in name])
-def test_no_side_of_pairs_takes_what_is_no_text(fault: str, side: str, here: Path) -> None:
-    make, words = REFUSED[fault]
+OF_SIDES = [name for name in REFUSED if name.startswith(SIDES) and "in-the-recipe" not in name]
+
+
+@pytest.mark.parametrize(("fault", "n"), [(name, n) for n, name in enumerate(OF_SIDES)], ids=OF_SIDES)
+def test_no_side_of_pairs_takes_what_is_no_text(fault: str, n: int, here: Path) -> None:
+    """The sides in turns: both are read by one function."""
+    make, *words = REFUSED[fault]
     made = make()
     write("good.en", "a b\n" * 30)
-    other = {"source": "target", "target": "source"}[side]
+    side, other = [("source", "target"), ("target", "source")][n % 2]
     done = minitf("data", "stats", "transformer-nano", f"data.train={{{side}: '{made}', {other}: good.en}}")
     refused(done, *words)
 

@@ -348,21 +348,6 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("options", "exit_code", "words"),
-    [
-        pytest.param(("--temperature", "-1"), 2, "--temperature: must be at least 0, got -1.0", id="N7-below-zero"),
-        pytest.param(("--temperature", "inf"), 2, "--temperature: must be a finite number, got inf", id="N7-inf"),
-        pytest.param(("--temperature", "nan"), 2, "--temperature: must be a finite number, got nan", id="N7-nan"),
-        pytest.param(("--top-k", "-1"), 2, "--top-k: must be at least 0, got -1", id="N7-no-top-k"),
-    ],
-)
-def test_sampling_that_makes_no_sense_is_refused(
-    decoder: Path, options: tuple[str, ...], exit_code: int, words: str
-) -> None:
-    assert minitf("generate", decoder, "Once", *options) == (exit_code, "", f"{words}\n")
-
-
-@pytest.mark.parametrize(
     ("options", "like", "note"),
     [
         pytest.param(("Once", "--temperature", "0"), ("Once", "--greedy"), "", id="N7-zero-is-greedy"),
@@ -395,21 +380,19 @@ MODELS = {"decoder": (), "encoder": (tiny_model("encoder"),), "encoder_decoder":
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=f"N7-overflow-{kind}") for kind in MODELS])
-@pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
-def test_a_model_whose_hidden_states_overflow_writes_nothing(
-    kind: str, options: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_model_whose_hidden_states_overflow_writes_nothing(kind: str, tmp_path: Path) -> None:
     run = trained(tmp_path / "run", *MODELS[kind], "train.steps=1")
     weights = tensors.read(run / "model.safetensors")
     for name, tensor in weights.items():
         if name in ("stack.norm.weight", "embedding.tokens.weight"):
             tensor.fill_(3e38)  # finite itself
     publish(run, weights)
-    done = minitf("generate", run, "Once [MASK]", *options)
-    assert done.exit_code == 5
     overflow = "embedding.tokens.weight contains values up to 3e+38: hidden states overflow"
-    assert done.stderr == f"{run}: {overflow}; choose an earlier checkpoint: --step N\n"
-    assert (json.loads(done.stdout)["ok"] is False) if options else done.stdout == ""
+    for options in ((), ("--json",)):
+        done = minitf("generate", run, "Once [MASK]", *options)
+        assert done.exit_code == 5
+        assert done.stderr == f"{run}: {overflow}; choose an earlier checkpoint: --step N\n"
+        assert (json.loads(done.stdout)["ok"] is False) if options else done.stdout == ""
 
 
 def publish(run: Path, weights: dict[str, Tensor]) -> None:

@@ -216,43 +216,12 @@ def test_text_on_the_command_line_needs_no_yaml(override: str, value: str) -> No
     assert read("small.yaml", [override]).recipe.generate.prompt == value
 
 
-@pytest.mark.parametrize(
-    ("override", "reason"),
-    [
-        ("train..seed=1", "a key must be words joined by single dots"),
-        ("model._target_=os.system", "a recipe cannot name Python code"),
-        ("model={_target_: x}", "a recipe cannot name Python code"),
-        ("data.train=[a, *b]", "anchors and aliases are not allowed"),
-        ("data.train={a: 1", "not YAML"),
-        ("extends=gpt-char", "extends is only allowed in a recipe file"),
-        ("generate.prompt=\udcff", "not UTF-8"),
-        ("train.steps=" + "9" * 5000, "the number is too long"),
-        (".".join("a" * 2000) + "=1", "a key must be words"),
-    ],
-)
-def test_an_override_is_held_to_the_rules_of_a_recipe(override: str, reason: str) -> None:
-    [fault] = faults("small.yaml", override)
-    assert fault.startswith("command line: ")
-    assert reason in fault
-
-
 def test_arguments_are_one_recipe_and_overrides() -> None:
     assert split_arguments(["a.b=1=2", "r.yaml", "c={x: 1}"]) == ("r.yaml", ["a.b=1=2", "c={x: 1}"])
     assert split_arguments([]) == (None, [])
     assert not is_override("./a=b.yaml")
     with pytest.raises(UsageFault, match=r"'b.yaml' is not KEY=VALUE"):
         split_arguments(["a.yaml", "b.yaml"])
-
-
-def test_what_is_no_recipe_is_refused_with_the_nearest_preset() -> None:
-    with pytest.raises(UsageFault, match="no such recipe 'nothing-like-it'"):
-        read("nothing-like-it")
-    with pytest.raises(RecipeFault, match="no such file"):
-        read("missing.yaml")
-    Path("folder").mkdir()
-    with pytest.raises(RecipeFault, match="a folder without"):
-        read("folder")
-    assert faults(write("list.yaml", "- a\n"))[0] == "list.yaml:1: a recipe must be a mapping of sections, got a list"
 
 
 def test_extends_may_not_lead_back_to_itself() -> None:

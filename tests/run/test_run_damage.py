@@ -34,7 +34,6 @@ def flip(path: Path) -> None:
     [
         ("model.safetensors", flip, "is damaged: its sha256 differs from that in run.json"),
         ("config.json", Path.unlink, "file not found"),
-        ("config.json", lambda path: path.write_text("[" * 100_000), "not a config.json of minitf"),
         (
             "config.json",
             lambda path: path.write_text('{"minitf_format": 1, "vocabulary_size": 1.5, "context": 16}'),
@@ -87,6 +86,7 @@ def test_a_run_of_format_1_keeps_loading(tmp_path: Path) -> None:
         (("generate", "{run}", "x", "--device", "zzz"), 2, "--device 'zzz': must be auto, cpu"),
         (("generate", "{run}", "a\udcff"), 2, "a prompt is not UTF-8"),
         (("evaluate", "{run}", "--step", "9" * 5000), 2, "no such checkpoint"),
+        (("evaluate", "{run}", "--step", "foo"), 2, "no such checkpoint: 'foo'; use a step number, `last` or `best`"),
         (
             ("pretrain", TINY, "--assert", "val.los<1"),
             2,

@@ -16,7 +16,6 @@ from commands import minitf, refused
 
 from mini_tf.recipe.reading import read
 from mini_tf.run import finding, location, manifest
-from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run
 from mini_tf.run.identity import Identity
 from mini_tf.run.loading import invalid_counters, load_model
@@ -141,16 +140,6 @@ def test_a_run_killed_before_its_first_checkpoint_starts_with_empty_metrics() ->
         assert (run.folder / "metrics.jsonl").read_bytes() == b""
 
 
-def test_a_finished_run_is_said_to_be_and_nothing_is_written() -> None:
-    with open_run(RunLocation(), TINY) as run:
-        run.finish("done", metrics={"val.loss": 1.5})
-    before = {path: path.stat().st_mtime_ns for path in run.folder.rglob("*")}
-    with open_run(RunLocation(), TINY) as again:
-        assert again.status == "finished"
-        assert again.manifest.metrics == {"val.loss": 1.5}
-    assert {path: path.stat().st_mtime_ns for path in run.folder.rglob("*")} == before
-
-
 def test_other_data_or_another_recipe_under_the_same_name_is_refused_with_ways_out() -> None:
     with open_run(RunLocation(name="x"), TINY):
         pass
@@ -196,18 +185,6 @@ def test_a_fresh_start_of_another_recipe_is_found_by_that_recipe_alone() -> None
     ]:
         with open_run(place, identity) as run:
             assert run.name == name
-
-
-def test_a_foreign_folder_is_never_overwritten() -> None:
-    Path("mine").mkdir()
-    Path("mine/thesis.tex").write_text("...")
-    with pytest.raises(RunFault, match="is not empty and not a minitf run folder"):
-        open_run(RunLocation(directory=Path("mine")), TINY)
-    Path("link").symlink_to("elsewhere")
-    for folder in ("mine/thesis.tex", "link", "/", "~"):
-        with pytest.raises(RunFault, match="cannot be a run folder"):
-            open_run(RunLocation(directory=Path(folder).expanduser()), TINY)
-    assert os.listdir("mine") == ["thesis.tex"]
 
 
 def test_a_second_writer_is_told_who_holds_the_folder() -> None:
@@ -361,63 +338,6 @@ def test_of_equal_losses_the_first_stays_the_best() -> None:
     assert load_model(folder, "best")["w"][0, 0] == 10
 
 
-def test_weights_of_another_shape_or_name_are_refused_before_use() -> None:
-    with open_run(RunLocation(), TINY) as run:
-        train(run, 1, 10)
-    with pytest.raises(
-        RunFault, match=r"does not match the model of its recipe: w is \[2, 3\] float32, not \[2, 4\] float32"
-    ):
-        load_model(run.folder, expected=specs({"w": torch.zeros(2, 4)}))
-    with pytest.raises(
-        RunFault, match=r"n0 is missing, n1 is missing, n2 is missing, n3 is missing, n4 is missing \(and 3 more\)"
-    ):
-        load_model(run.folder, expected=specs({f"n{i}": torch.zeros(1) for i in range(7)}))
-
-
-def test_weights_that_are_not_finite_are_refused() -> None:
-    with open_run(RunLocation(), TINY) as run:
-        run.save(1, CheckpointTensors({"w": torch.tensor([1.0, float("nan")])}, {}, {}), {})
-    with pytest.raises(RunFault, match="w contains values that are not finite"):
-        load_model(run.folder)
-
-
-def with_header(header: str, length: int | None = None) -> bytes:
-    return (len(header) if length is None else length).to_bytes(8, "little") + header.encode() + bytes(4)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "not a safetensors file"),
-        (bytes(7), "it has 7 bytes, fewer than the 8"),
-        (bytes(8), "not a safetensors file: Expecting value"),  # a header of no bytes, which is no JSON
-        (b"\x80\x04\x95a pickle with a long enough text", "not a safetensors file: its header length of"),
-        (with_header("{}", length=1 << 62), "its header length of 4611686018427387904 bytes exceeds the maximum of 6"),
-        (
-            with_header("{}" + " " * 6, length=13),
-            "its header length of 13 bytes exceeds the maximum of 12",
-        ),  # where 12 are left
-        (with_header("[]"), "its header is not a JSON object"),
-        (with_header('{"w": {"dtype": "F32"}}'), "not a safetensors file"),
-        (with_header('{"w": {"dtype": "F8_E8M0", "shape": [4], "data_offsets": [0, 4]}}'), "unknown dtype 'F8_E8M0'"),
-        (with_header('{"w": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}, "w": {}}'), "duplicate key"),
-        (
-            with_header('{"w": {"dtype": "F32", "shape": [0, 4611686018427387904], "data_offsets": [0, 4]}}'),
-            "cannot occupy bytes 0 to 4",
-        ),
-        (
-            with_header('{"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'),
-            "its tensors end at byte 8, its content at byte 4",
-        ),
-    ],
-)
-def test_a_file_that_is_not_sound_safetensors_is_refused(content: bytes, message: str) -> None:
-    with open_run(RunLocation(), TINY) as run:
-        (run.folder / "model.safetensors").write_bytes(content)
-    with pytest.raises(RunFault, match=message):
-        load_model(run.folder)
-
-
 def test_what_auto_found_is_kept_from_the_first_start() -> None:
     with open_run(RunLocation(), TINY) as run:
         assert run.record_auto({"threads": 2}) == {"threads": 2}
@@ -493,11 +413,11 @@ def test_metrics_keep_full_precision_and_say_what_was_not_finite() -> None:
 
 
 def test_a_curve_has_the_reports_in_which_step_and_value_are_finite_numbers(tmp_path: Path) -> None:
-    values = ("2.5", "1e301", "1" + "0" * 400, "null", '"1"', "1")
+    values = ("2.5", "1e301", "1" + "0" * 400, "null", '"1"', "-1", "1e999", "-1e999", "NaN")
     (tmp_path / "m.jsonl").write_text(
         "".join(f'{{"step": {n}, "loss": {value}}}\n' for n, value in enumerate(values)) + '{"step": "9", "loss": 1}\n'
     )
-    assert curve(tmp_path / "m.jsonl", "loss") == [(0, 2.5), (5, 1.0)]
+    assert curve(tmp_path / "m.jsonl", "loss") == [(0, 2.5), (5, -1.0)]
     assert curve(tmp_path / "none.jsonl", "loss") == []
 
 
@@ -562,17 +482,6 @@ def test_a_run_is_found_by_path_by_name_and_as_the_last() -> None:
     assert caught.value.hint == "did you mean second?"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("{", "is damaged"), ('{"format": 9}', "has format 9"), ('{"format": 1, "step": "x"}', "is damaged")],
-)
-def test_a_run_json_that_cannot_be_read_is_refused(text: str, message: str) -> None:
-    Path("run").mkdir()
-    Path("run/run.json").write_text(text)
-    with pytest.raises(RunFault, match=message):
-        finding.find("run")
-
-
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_run_folder_that_is_removed_while_training_does_not_come_back(replaced: bool) -> None:
     run = open_run(RunLocation(name="x"), TINY)
@@ -616,20 +525,6 @@ def test_the_loss_is_drawn_with_the_same_bytes_each_time() -> None:
         run.plot_losses()
     assert first.startswith(b"<svg ")
     assert (run.folder / "loss.svg").read_bytes() == first
-
-
-def test_a_pipe_in_place_of_a_file_is_no_wait(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with suppress(OSError):  # some file systems have no fsync of a pipe
-        Disk().sync(tmp_path / "pipe")
-
-
-@pytest.mark.parametrize("value", ["1e999", "-1e999", "NaN", '"1"', "null"])
-def test_a_curve_has_finite_numbers_alone(value: str, tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_text(
-        f'{{"step": 1, "loss": 2.5}}\n{{"step": 2, "loss": {value}}}\n{{"step": 3, "loss": -1}}\n'
-    )
-    assert curve(tmp_path / "metrics.jsonl", "loss") == [(1, 2.5), (3, -1.0)]
 
 
 def test_no_file_of_json_has_a_number_that_other_readers_refuse() -> None:

@@ -307,12 +307,11 @@ def test_a_run_of_this_format_that_was_interrupted_continues_to_its_end(tmp_path
     assert lines[10]["loss"] == pytest.approx(measured["train loss of step 11, uninterrupted"], abs=1e-4)
 
 
-@pytest.mark.parametrize("format", [0, 2, 3])
-def test_a_run_of_another_format_is_refused_with_the_way_out(format: int, tmp_path: Path) -> None:
+def test_a_run_of_another_format_is_refused_with_the_way_out(tmp_path: Path) -> None:
     copy = Path(shutil.copytree(FROZEN, tmp_path / "run"))
     record = copy / "run.json"
-    record.write_text(json.dumps(json.loads(record.read_text()) | {"format": format}))
-    message = f"{record} has format {format}; this version of minitf reads format 1"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"format": 2}))
+    message = f"{record} has format 2; this version of minitf reads format 1"
     hint = "train again, or use the version of minitf that wrote it"
     for command in (
         ("pretrain", copy, f"data.train={DATA / 'tiny.txt'}", "-d", copy),
