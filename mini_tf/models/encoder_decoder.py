@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.nn.layers.copy_attention import CopyAttention
-from mini_tf.nn.mixer import ForwardOutput, MixerSettings, describe_restrictions
+from mini_tf.nn.mixer import ForwardOutput, MixerSettings, describe_restrictions, sum_penalties
 from mini_tf.nn.model import ModelSettings, OneStack, build_embedding
 from mini_tf.nn.model_stack import ModelStack
 from mini_tf.nn.positional_encoding import PositionalEncodingSettings
@@ -204,9 +204,7 @@ class EncoderDecoder(OneStack):
         if self.copy_attention is not None and memory.copy is not None:
             visibility = memory.visibility(positions, inputs.ids.shape[0], inputs.ids.device)
             mixed = mixed._replace(copies=self.copy_attention(mixed.y, memory.copy, visibility, at))
-        if penalty is None:
-            return mixed
-        return mixed._replace(penalty=penalty if mixed.penalty is None else penalty + mixed.penalty)
+        return mixed._replace(penalty=sum_penalties(penalty, mixed.penalty))
 
     def _encode(self, source: Tokens) -> tuple[SourceMemory, Any]:
         token_positions = (

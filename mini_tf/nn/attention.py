@@ -15,10 +15,9 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.layers.attention_kernels import attend, repeat_kv, scores_mask
+from mini_tf.nn.layers.attention_kernels import attend, repeat_kv, rotated_heads, rotates_at_once, scores_mask
 from mini_tf.nn.layers.kernels import FusedLinear, ResidualLinear, split_outputs
 from mini_tf.nn.layers.norm import rms_norm
-from mini_tf.nn.layers.rotated_heads import fuses, rotated_heads
 from mini_tf.nn.mixer import (
     Ability,
     AttentionDims,
@@ -157,7 +156,7 @@ class MultiHeadProjections(Mixer):
             widths = zip(self._split(x, memory, self.sizes), (d_k, d_k, self.dims.d_v), strict=True)
             q, k, v = (self._heads(part, width).transpose(1, 2) for part, width in widths)
             return q, k, v
-        if fuses(x) and self.q_norm is None:
+        if rotates_at_once(x) and self.q_norm is None:
             encoding = self._positional_encoding[0] if self._rotary else None
             rotations = None if encoding is None else encoding.rotations(visibility.queries, d_k, x)
             if encoding is None or rotations is not None:

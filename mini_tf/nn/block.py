@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from mini_tf.nn.layers.kernels import Dropout
-from mini_tf.nn.mixer import ForwardOutput, Mixer, carry
+from mini_tf.nn.mixer import ForwardOutput, Mixer, carry, sum_penalties
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility
 
@@ -110,10 +110,7 @@ class Block(nn.Module):
                 raise ValueError("this layer has cross-attention and needs a source")
             memory, mask = (None, visibility) if cross_input is None else cross_input
             mixed = step.mix(x, memory, mask, before)
-            x = mixed.y
-            penalty = (
-                mixed.penalty if penalty is None else penalty if mixed.penalty is None else penalty + mixed.penalty
-            )
+            x, penalty = mixed.y, sum_penalties(penalty, mixed.penalty)
             if new_state is not None and mixed.state is not None:
                 new_state[name] = mixed.state
         return ForwardOutput(x, penalty, new_state)
@@ -134,6 +131,5 @@ class Block(nn.Module):
             return mixed._replace(y=y)
         if not self.parallel:
             return mixed._replace(y=self.feed_forward(y))
-        given = x if at is None else x.flatten(0, 1)[at]
-        step = self.feed_forward
-        return mixed._replace(y=step.residual_sum(y, step.part(step.part_input(given))))
+        step, layer_input = self.feed_forward, x if at is None else x.flatten(0, 1)[at]
+        return mixed._replace(y=step.residual_sum(y, step.part(step.part_input(layer_input))))

@@ -274,6 +274,15 @@ class Mixer(nn.Module):
         return False
 
 
+def sum_penalties(*penalties: Tensor | None) -> Tensor | None:
+    """The sum of those that there are; None if there is none."""
+    total = None
+    for penalty in penalties:
+        if penalty is not None:
+            total = penalty if total is None else total + penalty
+    return total
+
+
 def carry(mixer: Mixer, state: State) -> State:
     """What is kept at the end of a row for the next row of a stream: no more than a memory's length."""
     state = mixer.trim(state)

@@ -10,7 +10,7 @@ from mini_tf.nn.block import Block, CrossInput, ResidualStep
 from mini_tf.nn.layers.feed_forward import Activation, FeedForward
 from mini_tf.nn.layers.kernels import ResidualLinear
 from mini_tf.nn.layers.norm import NormKind, build_norm
-from mini_tf.nn.mixer import AttentionDims, ForwardOutput, LayerSpec, MixerSettings
+from mini_tf.nn.mixer import AttentionDims, ForwardOutput, LayerSpec, MixerSettings, sum_penalties
 from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_cache import SourceMemory
@@ -212,19 +212,15 @@ class Stack(nn.Module):
 
     def start(self, batch: int) -> State:
         """The empty state of every layer."""
-        return {str(i): block.start(batch) for i, block in enumerate(self._calls)}
+        return {i: block.start(batch) for i, block in self._numbered_calls}
 
     def trim(self, state: State) -> State:
         """Drop entries of the state that later tokens cannot attend to."""
-        return {
-            str(i): block.trim(part) for i, block in enumerate(self._calls) if (part := state.get(str(i))) is not None
-        }
+        return {i: block.trim(state[i]) for i, block in self._numbered_calls if i in state}
 
     def carry(self, state: State) -> State:
         """What is kept of the state for the next row of a stream."""
-        return {
-            str(i): block.carry(part) for i, block in enumerate(self._calls) if (part := state.get(str(i))) is not None
-        }
+        return {i: block.carry(state[i]) for i, block in self._numbered_calls if i in state}
 
     @property
     def blocks(self) -> list[Block]:
@@ -236,9 +232,9 @@ class Stack(nn.Module):
         return len(self.layers) * self.n_passes
 
     @property
-    def _calls(self) -> list[Block]:
-        """The blocks in the order of their calls."""
-        return self.blocks * self.n_passes
+    def _numbered_calls(self) -> list[tuple[str, Block]]:
+        """The blocks in the order of their calls, with the number of each, a key of the state."""
+        return [(str(i), block) for i, block in enumerate(self.blocks * self.n_passes)]
 
     def recall(self, source: Tensor, token_positions: TokenPositions) -> SourceMemory:
         """`Mixer.recall` of every cross-attention for a source (B, M, d_memory), such as its keys and values."""
@@ -259,26 +255,20 @@ class Stack(nn.Module):
         (beams).
         """
         visibility = Visibility(self.causal, token_positions, token_positions)
-        layers = None if memory is None else memory.layers
-        cross_visibility = (
-            memory.visibility(token_positions, x.shape[0], x.device) if memory is not None and layers else None
-        )
+        sources: list[CrossInput] = []
+        if memory is not None and memory.layers:
+            mask = memory.visibility(token_positions, x.shape[0], x.device)
+            sources = [CrossInput(recalled, mask) for recalled in memory.layers]
         penalty = None
         new_state: State | None = None if state is None else {}
-        calls = self._calls
+        calls = self.blocks * self.n_passes
         for i, block in enumerate(calls):
             before = None if state is None else state.get(str(i), {})
-            source = (
-                None
-                if layers is None or cross_visibility is None
-                else CrossInput(layers[i % len(layers)], cross_visibility)
-            )
+            source = sources[i % len(sources)] if sources else None
             mixed: ForwardOutput = block(x, visibility, source, before, at if i + 1 == len(calls) else None)
-            if mixed.penalty is not None:
-                penalty = mixed.penalty if penalty is None else penalty + mixed.penalty
+            x, penalty = mixed.y, sum_penalties(penalty, mixed.penalty)
             if new_state is not None and mixed.state is not None:
                 new_state[str(i)] = mixed.state
-            x = mixed.y
         return ForwardOutput(self.norm(x), penalty, new_state)
 
     @property

@@ -22,13 +22,18 @@ from mini_tf.recipe.kinds import settings_of
 from mini_tf.testing import attention, run_all
 from mini_tf.testing.tiny.mixers import DIMS, EXACT, B, L, TinyMixer, positions_of_layout, run_in_blocks
 
-EVERY_MIXER = every_mixer() | made("attention")
+STRANGERS = made("attention")
+EVERY_MIXER = every_mixer() | STRANGERS
 NO_POSITIONS = {"none": None}
+FURTHER_BIASES = {"alibi", "dynamic_window", "transformer_xl"}
+"""Strangers have one positional encoding for each point where one applies: of biases that of T5."""
 
 
 @pytest.mark.parametrize("word", EVERY_MIXER)
 def test_a_mixer_keeps_its_contract(word: str) -> None:
-    run_all(attention.mixer_cases(EVERY_MIXER[word]))
+    left_out = FURTHER_BIASES if word in STRANGERS else set()
+    cases = attention.mixer_cases(EVERY_MIXER[word])
+    run_all(case for case in cases if not left_out & {*case.name.split("-")})
 
 
 def test_windows_in_several_spans_keep_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +87,7 @@ def test_positions_of_other_people_attach_to_our_mixers(kind: str) -> None:
         case.run()
 
 
-@pytest.mark.parametrize("word", ["others", "sharp", "trailing", "spans"])
+@pytest.mark.parametrize("word", ["others", "sharp", "trailing"])
 def test_a_mixer_made_of_headed_is_not_taken_for_softmax_by_the_fast_decoder(word: str) -> None:
     mixer = made("attention")[word].build(DIMS, LayerSpec(0, 1))
     assert mixer.fast_decoding() is None

@@ -143,17 +143,6 @@ def test_rotary_scores_depend_on_distance_alone() -> None:
     torch.testing.assert_close(scores[0], scores[2], **EXACT)
 
 
-def test_rotary_turns_pairs_by_the_formula() -> None:
-    rotary = settings_of("positions", "rotary")(base=100.0).build(4, 1, 4, 16).double()  # type: ignore[attr-defined]
-    x, p = seeded(1, 1, 1, 4), 3
-    a, b, c, d = x.flatten().tolist()
-    turned = rotary.rotate(x, TokenPositions(1, p)).flatten().tolist()
-    pairs = {(0, 1): (a, c, p * 1.0), (2, 3): (b, d, p / 10.0)}
-    for (i, j), (u, v, angle) in pairs.items():
-        assert turned[i] == pytest.approx(u * math.cos(angle) - v * math.sin(angle))
-        assert turned[j] == pytest.approx(v * math.cos(angle) + u * math.sin(angle))
-
-
 @pytest.mark.parametrize("n_heads", [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20])
 def test_alibi_slopes_are_those_of_the_paper(n_heads: int) -> None:
     """2^(-8i/n) for a power of two; where there are more heads, those that stand between these, of twice as many, come

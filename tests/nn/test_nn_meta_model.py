@@ -24,17 +24,8 @@ from mini_tf.system.processes import ProcessRank
 from mini_tf.training.machine import memory
 
 CASES = [
-    (model, mixer, positions)
-    for model in listing("models")
-    for mixer, positions in pairs_of(
-        "decoder" if model == "decoder" else "encoder", ("learned",) if model == "perceiver" else ("rotary", "alibi")
-    )
-    if mixer != "toy"
-    if model != "perceiver"
-    or (
-        {"embed"} >= settings_of("positions", positions).APPLIES_TO
-        and "unordered" in settings_of("attention", mixer)().supports
-    )  # type: ignore[attr-defined]
+    *(("decoder", mixer, positions) for mixer, positions in pairs_of() if mixer != "toy"),
+    *((model, "softmax", "learned") for model in listing("models") if model != "decoder"),
 ]
 
 

@@ -15,7 +15,7 @@ from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums, Task
 from mini_tf.objectives._token_loss import pad_targets
-from mini_tf.papers.electra.generator import embedding_of, sample
+from mini_tf.papers.electra.networks import embedding_of, sample
 from mini_tf.system.errors import RunFault
 
 GENERATOR, DISCRIMINATOR = "generator", "discriminator"

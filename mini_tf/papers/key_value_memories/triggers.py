@@ -29,7 +29,6 @@ _MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 """Of the finalizer of splitmix64 (Steele et al. 2014, "Fast splittable pseudorandom number generators")."""
 
 
-@dataclass(frozen=True, eq=False)
 class TopTriggers:
     """The k distinct prefixes with the largest positive coefficient of each of n memories, in descending order.
 
@@ -37,19 +36,11 @@ class TopTriggers:
     first one counts. coefficients (n, k): 0 = none; tokens (n, k): the number of the prefix's last token, -1 = none.
     """
 
-    n: int
-    k: int
-    coefficients: np.ndarray = field(init=False)
-    tokens: np.ndarray = field(init=False)
-    _prefixes: np.ndarray = field(init=False)
-
-    def __post_init__(self) -> None:
-        for name, empty, dtype in (
-            ("coefficients", 0, np.float64),
-            ("tokens", -1, np.int64),
-            ("_prefixes", 0, np.uint64),
-        ):
-            object.__setattr__(self, name, np.full((self.n, self.k), empty, dtype))
+    def __init__(self, n: int, k: int) -> None:
+        self.k = k
+        self.coefficients = np.zeros((n, k))
+        self.tokens = np.full((n, k), -1, np.int64)
+        self._prefixes = np.zeros((n, k), np.uint64)
 
     def add(self, coefficients: Tensor, tokens: np.ndarray, prefixes: np.ndarray) -> None:
         """Coefficients (T, n) at tokens (T,), whose numbers ascend from call to call; prefixes (T,): hashes."""
@@ -151,18 +142,17 @@ class Triggers:
     def of(self, memory: MemoryIndex) -> list[Trigger]:
         """The triggers of a memory, the largest coefficient first."""
         top = self.top[memory.layer]
-        ranked = zip(top.coefficients[memory.number].tolist(), top.tokens[memory.number].tolist(), strict=True)
-        return [
-            Trigger(coefficient, self.rows[token // ROW], token % ROW) for coefficient, token in ranked if token >= 0
-        ]
+        ranked = self._triggers(top.coefficients[memory.number], top.tokens[memory.number])
+        return [trigger for trigger in ranked if trigger is not None]
 
     def first(self, layer: int) -> list[Trigger | None]:
         """The first trigger of each memory of a layer; None: it was never active."""
-        top = self.top[layer]
-        ranked = zip(top.coefficients[:, 0].tolist(), top.tokens[:, 0].tolist(), strict=True)
+        return self._triggers(self.top[layer].coefficients[:, 0], self.top[layer].tokens[:, 0])
+
+    def _triggers(self, coefficients: np.ndarray, tokens: np.ndarray) -> list[Trigger | None]:
         return [
             None if token < 0 else Trigger(coefficient, self.rows[token // ROW], token % ROW)
-            for coefficient, token in ranked
+            for coefficient, token in zip(coefficients.tolist(), tokens.tolist(), strict=True)
         ]
 
     def add_rows(self, batch: RowBatch, source: np.ndarray | None) -> None:

@@ -10,7 +10,8 @@ from commands import QUIET, TINY, minitf, tiny_model
 from test_nn_task_head import gelu
 from toys import seeded
 
-from mini_tf.papers.electra.detection import DetectionHead, area_under_curve
+from mini_tf.papers.electra.networks import DetectionHead
+from mini_tf.papers.electra.pipelines.replaced_token_detection import area_under_curve
 from mini_tf.trained.opening import open_trained
 
 

@@ -22,8 +22,8 @@ from mini_tf.drawing.labels import label
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective
-from mini_tf.papers.electra.detection import area_under_curve
-from mini_tf.papers.electra.generator import sample
+from mini_tf.papers.electra.networks import sample
+from mini_tf.papers.electra.pipelines.replaced_token_detection import area_under_curve
 from mini_tf.papers.electra.replacement import Replacement
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.testing import models as model_contract

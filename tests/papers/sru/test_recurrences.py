@@ -19,8 +19,8 @@ from mini_tf.nn.mixer import AttentionDims, LayerSpec, Mixer, carry
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.papers.sru.attention import sru, srupp
-from mini_tf.papers.sru.chunks import recur
 from mini_tf.papers.sru.inspection import gates as gates_view
+from mini_tf.papers.sru.recurrence import recur
 from mini_tf.system.errors import UsageFault
 from mini_tf.testing.tiny.mixers import positions_of_layout, random_tensor
 from mini_tf.trained.opening import open_trained

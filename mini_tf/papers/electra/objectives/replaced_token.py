@@ -28,8 +28,7 @@ from mini_tf.nn.model import Model
 from mini_tf.objectives import Objective, by_settings
 from mini_tf.objectives._masking import Masking, MaskingSettings
 from mini_tf.objectives._token_loss import make_batch
-from mini_tf.papers.electra.detection import DetectionHead
-from mini_tf.papers.electra.generator import Tying, build_generator
+from mini_tf.papers.electra.networks import DetectionHead, Tying, build_generator
 from mini_tf.papers.electra.replacement import DISCRIMINATOR, GENERATOR, Loss, Proposal, Replacement
 from mini_tf.recipe.kind_settings import ModelSettings
 from mini_tf.recipe.kind_settings.objectives import Prediction

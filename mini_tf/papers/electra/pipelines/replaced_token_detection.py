@@ -6,7 +6,6 @@ from torch import Tensor
 from mini_tf.data.batch import Batch
 from mini_tf.nn.model import Model
 from mini_tf.objectives import Task
-from mini_tf.papers.electra.detection import area_under_curve
 from mini_tf.pipelines import ModelBundle
 from mini_tf.pipelines._mask_filling import MaskFilling, MaskFillingSettings
 from mini_tf.trained.opening import Trained
@@ -46,3 +45,17 @@ class Discrimination:
         scores, replaced = np.concatenate(self._outputs, dtype=np.float64).T if self._outputs else np.empty((2, 0))
         auc = area_under_curve(scores, replaced > 0.5)
         return {} if auc is None else {"auc": auc}
+
+
+def area_under_curve(scores: np.ndarray, positive: np.ndarray) -> float | None:
+    """Area under the ROC curve: the probability that a positive has a higher score than a negative, ties count half.
+
+    scores, positive (N,). From the rank sum (Mann and Whitney 1947); None without positives or without negatives.
+    """
+    n_positive = int(positive.sum())
+    pairs = n_positive * (len(positive) - n_positive)
+    if not pairs:
+        return None
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]  # the mean rank of equal scores, from 1
+    return float((ranks[positive].sum() - n_positive * (n_positive + 1) / 2) / pairs)

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.mixer import ForwardOutput, MixerSettings
+from mini_tf.nn.mixer import ForwardOutput, MixerSettings, sum_penalties
 from mini_tf.nn.model import Model, ModelSettings, build_embedding
 from mini_tf.nn.model_stack import ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding, PositionalEncodingSettings
@@ -262,11 +262,10 @@ class Perceiver(Model):
         chosen = None if at is None or self._output_rows == "output" else RowIndex.of(at, rows, length)
         queries = self._queries(x, positions, chosen)
         decoded = self.decoder(queries, TokenPositions(queries.shape[1]), self.decoder.recall(processed.y, latents))
-        penalties = [part.penalty for part in (encoded, processed, decoded) if part.penalty is not None]
         y = decoded.y if chosen is None else chosen.flat(decoded.y)
         if self._output_rows == "output":  # all tokens of a row have its one output
             y = y.expand(-1, length, -1) if at is None else y[at // length, 0]
-        return ForwardOutput(y, sum(penalties) if penalties else None, None)
+        return ForwardOutput(y, sum_penalties(encoded.penalty, processed.penalty, decoded.penalty), None)
 
     def _queries(
         self, x: Float[Tensor, "B L D"], positions: TokenPositions, chosen: "RowIndex | None"

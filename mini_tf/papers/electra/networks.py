@@ -1,16 +1,20 @@
-"""ELECTRA's generator: a small masked language model that shares embeddings with the model, and sampling from logits.
+"""ELECTRA's generator, a small masked language model that shares embeddings with the model, and the detector's head.
 
 Source: Clark et al. 2020, "ELECTRA", arXiv:2003.10555, sections 2 and 3.2.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
 from mini_tf.nn.layers.embedding import Embedding
+from mini_tf.nn.layers.head import OutputLayer
 from mini_tf.nn.layers.kernels import cumulative_sum
-from mini_tf.nn.model import Model, ModelSettings
+from mini_tf.nn.model import Model
 from mini_tf.system.errors import RecipeFault
 
 Tying = Literal["none", "embeddings", "all"]
@@ -29,12 +33,6 @@ def embedding_of(model: Model) -> Embedding:
     )
 
 
-def generator_settings(model: ModelSettings, width: float, depth: float) -> ModelSettings:
-    """Settings of an encoder with shares of the width and depth of `model`, with tables as wide as those of `model`."""
-    changed = {"d_embedding": model.d_embedding or model.d_model, "head": "bert", "tied": True, "subwords": 0}
-    return model.scaled(width, depth).model_copy(update=changed)
-
-
 def build_generator(model: Model, width: float, depth: float, tying: Tying) -> Model:
     """An encoder with shares of the width and depth of `model`, and BERT's masked-LM head tied to its embedding.
 
@@ -42,8 +40,10 @@ def build_generator(model: Model, width: float, depth: float, tying: Tying) -> M
     shared with `model`; all: every layer but the head. The weights are drawn from torch's generator.
     """
     shared = embedding_of(model)
-    generator = generator_settings(model.settings, width, depth).build(shared.tokens.num_embeddings, model.context)
-    [stack] = model.stacks()
+    settings, [stack] = model.settings, model.stacks()
+    tables = {"d_embedding": settings.d_embedding or settings.d_model, "subwords": 0}
+    smaller = settings.scaled(width, depth).model_copy(update={"head": "bert", "tied": True, **tables})
+    generator = smaller.build(shared.tokens.num_embeddings, model.context)
     if tying == "all":
         setattr(generator, str(stack.embedding), shared)
         setattr(generator, stack.name, stack.stack)
@@ -70,3 +70,26 @@ def sample(logits: Tensor, uniform: Tensor, excluded: Tensor) -> Tensor:
     # Rounding must not lead beyond the last id with a probability.
     at = torch.minimum(uniform.float()[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
     return torch.searchsorted(below, at, right=True).squeeze(1)
+
+
+class DetectionHead(OutputLayer):
+    """dense -> GELU -> one logit per token, as in the discriminator of ELECTRA (Clark et al. 2020, released code)."""
+
+    def __init__(self, d_model: int, std: float) -> None:
+        super().__init__()
+        self.dense, self.linear = nn.Linear(d_model, d_model), nn.Linear(d_model, 1)
+        for layer in (self.dense, self.linear):
+            layer.weight.data.normal_(0.0, std)
+            layer.bias.data.zero_()
+        self.std = std
+
+    def arguments(self) -> Mapping[str, Any]:
+        return {"d_model": self.dense.in_features, "std": self.std}
+
+    def forward(
+        self, hidden: Float[Tensor, "*at D"], candidates: Int[Tensor, " W"] | None = None
+    ) -> Float[Tensor, "*at 1"]:
+        if candidates is not None:
+            raise ValueError("a detection head has no vocabulary")
+        logit: Tensor = self.linear(F.gelu(self.dense(hidden)))
+        return logit
