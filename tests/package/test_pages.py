@@ -94,9 +94,11 @@ LONG = [f"mini_tf/papers/{paper}/README.md" for paper in ("performer", "key_valu
 """Pages whose commands take long; what they call has tests of its own."""
 
 
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=pytest.mark.slow) if page in LONG else page for page in pages.PAGES]
-)
+def marks(page: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if page in LONG else []
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, marks=marks(page)) for page in pages.PAGES])
 def test_every_command_of_a_page_runs(page: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder, _ = ran(page, tmp_path_factory)
     assert [path for path in folder.glob("*.png") if not path.read_bytes().startswith(b"\x89PNG")] == []
@@ -159,7 +161,7 @@ def test_pictures_are_there() -> None:
 @pytest.mark.parametrize(
     ("page", "name"),
     [
-        (page, file.removesuffix(".png"))
+        pytest.param(page, file.removesuffix(".png"), marks=marks(page))
         for page, file in ALL_PICTURES
         if page != "README.md" and Path(file).stem not in OF_RUNS
     ],
