@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mini_tf.drawing.page.scenes import Page, PageMap, PageTable, Scene
+from mini_tf.drawing.pages import Page, PageMap, PageTable, Scene
 from mini_tf.drawing.panel import Panel, Scale
 
 HOSTILE = [

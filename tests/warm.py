@@ -9,7 +9,7 @@ from typing import Any
 
 import mini_tf
 from mini_tf.cli import app
-from mini_tf.drawing.curves.loss import loss_curves
+from mini_tf.drawing.curves import loss_curves
 
 OTHERS = (
     *("sacrebleu", "sklearn.metrics", "rouge_score.rouge_scorer", "seqeval.metrics"),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from mini_tf.drawing.files import draw
+from mini_tf.drawing.heat_maps import draw
 from mini_tf.inspection._attention_maps import Head, Sample
 from mini_tf.inspection._attention_pictures import describe, plot
 from mini_tf.system.errors import UsageFault

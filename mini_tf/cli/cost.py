@@ -238,7 +238,7 @@ def _layer_record(measured: "LayerCosts") -> dict[str, Any]:
 def _draw_lengths(measured: "Sequence[LayerCosts]", lengths: Sequence[int], suffix: str) -> bytes:
     """FLOPs, counted or (of recurrent and convolutional layers) by formula, beside measured times."""
     from mini_tf.cost.lengths import formula_rows
-    from mini_tf.drawing.curves.plot import draw_curves
+    from mini_tf.drawing.curves import draw_curves
     from mini_tf.drawing.panel import Curves
 
     def line(values: Sequence[float | None]) -> list[float]:

@@ -144,11 +144,10 @@ def _file_of(view: "View", suffix: str, title: str) -> bytes:
     if suffix in view.files:
         return view.files[suffix]()
     if suffix == "html":
-        from mini_tf.drawing.page.html_file import page_file
-        from mini_tf.drawing.page.pictures import page_of
+        from mini_tf.drawing.pages import page_file, page_of
 
         return page_file(page_of(title, view.figure, view.pictures, view.notes))
-    from mini_tf.drawing.files import draw  # matplotlib is slow to import
+    from mini_tf.drawing.heat_maps import draw  # matplotlib is slow to import
 
     assert view.figure is not None, "a view without a figure takes no such file"
     return draw(view.figure, suffix)

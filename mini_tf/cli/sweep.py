@@ -100,7 +100,7 @@ def _seconds(budget: str | None) -> float:
 
 def _show(console: Console, search: "Sweep") -> None:
     """Print the table and the best recipe, and write best.yaml and the picture."""
-    from mini_tf.drawing.curves.searched import draw_searched
+    from mini_tf.drawing.curves import draw_searched
     from mini_tf.drawing.terminal import table
     from mini_tf.jobs.messages import quoted
 

@@ -13,20 +13,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mini_tf.drawing.colormap import luminance, text_color_on
-from mini_tf.drawing.glyphs import FONT, Glyphs, figure_caption, font_families, glyphs_of_figure, has_glyph
-from mini_tf.drawing.look import look
+from mini_tf.drawing.look import look, luminance, text_color_on
 from mini_tf.drawing.panel import Scale
 from mini_tf.drawing.plotting import (
+    FONT,
     Axes,
     Figure,
     FontProperties,
+    Glyphs,
     Line2D,
     LinearSegmentedColormap,
     Normalize,
     ScalarMappable,
     Text,
     TextToPath,
+    figure_caption,
+    font_families,
+    glyphs_of_figure,
+    has_glyph,
     matplotlib,
 )
 from mini_tf.system.errors import ResultWarning
@@ -77,8 +81,6 @@ _METADATA: Mapping[str, Any] = {
 
 def figure_bytes(draw: Callable[[], Figure], suffix: str) -> bytes:
     """The figure as a file, `suffix` "png", "svg" or "pdf", as `look` says. Warns of characters that no font has."""
-    if suffix not in _METADATA:
-        raise ValueError(f"suffix: {suffix!r} must be png, svg or pdf")
     file = io.BytesIO()
     with matplotlib.rc_context(), glyphs_of_figure() as glyphs:
         matplotlib.rcdefaults()

@@ -1,4 +1,6 @@
-"""Heat maps for files: one map with numbers, or many side by side (all heads), in sections with common labels."""
+"""Picture files of views. Heat maps: one with numbers, or many side by side (all heads), in sections with common
+labels.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,11 +24,12 @@ from mini_tf.drawing.canvas import (
     wrap_caption,
     write_line,
 )
-from mini_tf.drawing.glyphs import figure_caption
+from mini_tf.drawing.curves import draw_curves
 from mini_tf.drawing.look import look
 from mini_tf.drawing.map_layout import SIDE, MapLayout, MapSection, label_texts, layout_of
-from mini_tf.drawing.panel import Marks, Panel, PanelGrid, Scale
-from mini_tf.drawing.plotting import Axes, Figure
+from mini_tf.drawing.panel import Curves, Marks, Panel, PanelGrid, QueryWeights, Scale
+from mini_tf.drawing.plotting import Axes, Figure, figure_caption
+from mini_tf.drawing.query_weights import draw_query_weights
 
 _MIN_NUMBERED_CELL = 0.3
 _MAX_LINES = 12
@@ -35,8 +38,6 @@ _MAX_LINES = 12
 
 def draw_panels(grid: PanelGrid, suffix: str) -> bytes:
     """Draw one or more panels. Raises UsageFault for too many."""
-    if not grid.panels:
-        raise ValueError("panels: there must be one")
     return figure_bytes(lambda: _draw_panels(grid), suffix)
 
 
@@ -150,3 +151,10 @@ def _numbers(values: np.ndarray, scale: Scale) -> dict[tuple[int, int], str]:
         return f"{round(value, 2) + 0.0:.2f}".replace("0.", ".", 1) if scale.in_hundredths else f"{value:.3g}"
 
     return {(row, column): digits(values[row, column]) for row, column in np.argwhere(np.nan_to_num(values))}
+
+
+def draw(figure: PanelGrid | QueryWeights | Curves, suffix: str) -> bytes:
+    """Draw a figure, `suffix` "png", "svg" or "pdf". Raises UsageFault if it has too many panels."""
+    if isinstance(figure, PanelGrid):
+        return draw_panels(figure, suffix)
+    return draw_query_weights(figure, suffix) if isinstance(figure, QueryWeights) else draw_curves([figure], suffix)

@@ -1,4 +1,8 @@
-"""How pictures look: light or dark, with or without titles. It is set around the drawing, and not handed down."""
+"""How pictures look: light or dark, with or without titles, and their colors.
+
+The look is set around the drawing, and not handed down. Maps of figures are white to dark blue, or blue to red if
+diverging, which is safe for color-blind readers, also in print.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -60,3 +64,18 @@ def drawn_as(chosen: Look) -> Iterator[None]:
         yield
     finally:
         _looks.pop()
+
+
+RGB = tuple[int, int, int]
+
+
+def text_color_on(color: RGB) -> RGB:
+    """Black or white, whichever has more contrast on a color (WCAG 2)."""
+    red, green, blue = color
+    return (0, 0, 0) if (luminance(red / 255, green / 255, blue / 255) + 0.05) ** 2 > 1.05 * 0.05 else (255, 255, 255)
+
+
+def luminance(*color: float) -> float:
+    """The relative luminance of red, green and blue from 0 to 1 (WCAG 2)."""
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

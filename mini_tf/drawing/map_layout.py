@@ -12,8 +12,8 @@ from itertools import count, groupby
 from math import ceil, sqrt
 
 from mini_tf.drawing.canvas import COLORBAR_WIDTH, LINE_HEIGHT, MARGIN, MAX_SIZE, MIN_WIDTH, TEXT_SIZE, text_width
-from mini_tf.drawing.glyphs import figure_caption, figure_label
 from mini_tf.drawing.panel import Panel
+from mini_tf.drawing.plotting import figure_caption, figure_label
 from mini_tf.system.errors import UsageFault
 
 Size = tuple[float, float]

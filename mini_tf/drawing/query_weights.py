@@ -27,10 +27,9 @@ from mini_tf.drawing.canvas import (
     text_width,
     write_line,
 )
-from mini_tf.drawing.glyphs import figure_caption, figure_label
 from mini_tf.drawing.look import look
 from mini_tf.drawing.panel import QueryWeights
-from mini_tf.drawing.plotting import Axes, Figure, LineCollection
+from mini_tf.drawing.plotting import Axes, Figure, LineCollection, figure_caption, figure_label
 
 _MAX_LABEL = 18
 _LINES_HEIGHT = 1.6

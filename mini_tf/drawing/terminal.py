@@ -12,8 +12,8 @@ from rich.color import Color
 from rich.style import Style
 from rich.text import Text
 
-from mini_tf.drawing.colormap import terminal_color, text_color_on
 from mini_tf.drawing.labels import caption, label, visible_characters
+from mini_tf.drawing.look import text_color_on
 from mini_tf.drawing.panel import Curves, HeadGrid, Marks, Panel, QueryWeights, Scale
 from mini_tf.drawing.text_layout import add_sentence, center, finish, new_text, pad_left, pad_right
 
@@ -21,6 +21,11 @@ CHARACTERS, SIGNED_CHARACTERS = " .:-=+*#%@", " .:~=o*#%@"
 BARS = "▁▂▃▄▅▆▇█"
 _SQUARE, _RING, _DOTTED_RING, _BOTH = "x", "o", "?", "8"
 """Signs of marked cells."""
+_SEQUENTIAL = (53, 55, 24, 30, 36, 77, 148, 220, 226)
+_DIVERGING = (25, 32, 75, 153, 255, 224, 210, 167, 124)
+"""Nine of the 256 standard colors, safe for color-blind readers: violet to yellow with increasing luminance, and blue
+to red, lightest at zero.
+"""
 _MAX_HEADER_HEIGHT = 8
 """Maximum length of a column label, which is cell vertically."""
 
@@ -203,6 +208,12 @@ def _style_of(value: float, scale: Scale) -> Style | None:
         return None
     color = terminal_color(value, scale)
     return Style(color=Color.from_rgb(*text_color_on(color.get_truecolor())), bgcolor=color)
+
+
+def terminal_color(value: float, scale: Scale) -> Color:
+    """The color of a number (not NaN)."""
+    colors = _DIVERGING if scale.diverging else _SEQUENTIAL
+    return Color.from_ansi(colors[min(int(scale.fraction(value) * len(colors)), len(colors) - 1)])
 
 
 def _shade(value: float, scale: Scale) -> str:

@@ -23,7 +23,7 @@ from safetensors.numpy import save
 
 import mini_tf
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.drawing.page.scenes import Page, PageMap, Scene
+from mini_tf.drawing.pages import Page, PageMap, Scene
 from mini_tf.drawing.panel import Panel
 from mini_tf.inspection._attention_maps import Head, Sample
 from mini_tf.inspection._attention_pictures import (

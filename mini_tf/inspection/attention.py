@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from mini_tf.drawing.page.html_file import page_file
+from mini_tf.drawing.pages import page_file
 from mini_tf.inspection import (
     COMMON,
     HEADS,

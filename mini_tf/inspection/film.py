@@ -9,8 +9,7 @@ import torch.nn.functional as F
 
 from mini_tf.data.formats.tables import GROUPS, MinimalPair, read_pairs
 from mini_tf.drawing.labels import label
-from mini_tf.drawing.page.html_file import page_file
-from mini_tf.drawing.page.scenes import Cell, Page, PageTable, curves_of
+from mini_tf.drawing.pages import Cell, Page, PageTable, curves_of, page_file
 from mini_tf.drawing.terminal import line, table
 from mini_tf.generation.likelihoods import TextScorer
 from mini_tf.inspection import INPUT_OUTPUT, HeadOptions, TextViewSettings, View, ViewOutput, option

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import safetensors.numpy
 
-import mini_tf.drawing.curves.loss  # noqa: F401  imported once here rather than in every fork, which takes a second
+import mini_tf.drawing.curves  # noqa: F401  imported once here rather than in every fork, which takes a second
 from mini_tf.jobs.assembling import Options
 from mini_tf.jobs.messages import Reporter
 from mini_tf.jobs.pretrain import pretrain

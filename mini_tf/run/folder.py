@@ -265,7 +265,7 @@ class Run:
 
     def plot_losses(self) -> None:
         """Write loss.svg from metrics.jsonl, if it has losses."""
-        from mini_tf.drawing.curves.run_losses import loss_curve  # only where one is drawn
+        from mini_tf.drawing.run_losses import loss_curve  # only where one is drawn
 
         train, val = self.curve("loss"), self.curve("val.loss")
         if train or val:

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from mini_tf.drawing.curves.plot import draw_curves
+from mini_tf.drawing.curves import draw_curves
 from mini_tf.drawing.panel import Curves
 from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import open_trained

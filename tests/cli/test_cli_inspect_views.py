@@ -14,7 +14,7 @@ import tiny_tasks
 from commands import TINY, Done, minitf, trained
 
 from mini_tf.data.tokenization.prompts import PLAIN_MASK
-from mini_tf.drawing.glyphs import figure_caption
+from mini_tf.drawing.plotting import figure_caption
 from mini_tf.inspection._modules import analyze_positions, encoding_of
 from mini_tf.inspection.positions import _panel
 from mini_tf.system.safe_text import safe_text

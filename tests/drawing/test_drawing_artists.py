@@ -12,18 +12,13 @@ from figures import drawn, maps
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from mini_tf.drawing.calibration import draw_calibration
 from mini_tf.drawing.canvas import LINE_HEIGHT, MAX_SIZE, distinct_colors, text_width, truncate_to, wrap_caption
-from mini_tf.drawing.colormap import luminance, text_color_on
-from mini_tf.drawing.confusion import draw_confusion
-from mini_tf.drawing.curves.learning import draw_learning_curves
-from mini_tf.drawing.curves.loss import loss_curves
-from mini_tf.drawing.curves.plot import draw_curves
-from mini_tf.drawing.curves.searched import draw_searched
-from mini_tf.drawing.files import draw
-from mini_tf.drawing.glyphs import figure_label
-from mini_tf.drawing.look import DARK, LIGHT, Look, drawn_as
+from mini_tf.drawing.classifier_plots import draw_calibration, draw_confusion
+from mini_tf.drawing.curves import draw_curves, draw_learning_curves, draw_searched, loss_curves
+from mini_tf.drawing.heat_maps import draw
+from mini_tf.drawing.look import DARK, LIGHT, Look, drawn_as, luminance, text_color_on
 from mini_tf.drawing.panel import Curves, Marks, Panel, PanelGrid, QueryWeights, Scale
+from mini_tf.drawing.plotting import figure_label
 
 ROWS, COLUMNS = ["a", "b"], ["x", "y", "z"]
 VALUES = np.array([[0.1, 0.2, 0.3], [0.4, np.nan, 0.6]])

@@ -14,8 +14,7 @@ import pytest
 from page_files import HOSTILE, maps_of, page
 
 from mini_tf.drawing.labels import label
-from mini_tf.drawing.page.html_file import page_file
-from mini_tf.drawing.page.scenes import Page, PageMap, Scene
+from mini_tf.drawing.pages import Page, PageMap, Scene, page_file
 from mini_tf.drawing.panel import Curves, Panel
 
 pytestmark = pytest.mark.browser

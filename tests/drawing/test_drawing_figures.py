@@ -16,15 +16,14 @@ import numpy as np
 import pytest
 from hostile import HOSTILE, STEERING
 
-from mini_tf.drawing.calibration import draw_calibration
 from mini_tf.drawing.canvas import text_width, wrap_caption
-from mini_tf.drawing.confusion import draw_confusion
-from mini_tf.drawing.curves.plot import draw_curves
-from mini_tf.drawing.glyphs import figure_caption, figure_label
+from mini_tf.drawing.classifier_plots import draw_calibration, draw_confusion
+from mini_tf.drawing.curves import draw_curves
 from mini_tf.drawing.heat_maps import draw_panels
 from mini_tf.drawing.look import DARK, Look, drawn_as
 from mini_tf.drawing.map_layout import layout_of
 from mini_tf.drawing.panel import Curves, Panel, PanelGrid, QueryWeights, Scale
+from mini_tf.drawing.plotting import figure_caption, figure_label
 from mini_tf.drawing.query_weights import draw_query_weights
 from mini_tf.system.errors import UsageFault
 
@@ -338,16 +337,6 @@ def test_a_fan_has_the_words_twice_and_a_line_for_each_weight() -> None:
     assert [texts.count(word) for word in ("a", "b", "c", "H0", "H1")] == [2, 2, 2, 1, 1]
     lines = next(e for e in ElementTree.fromstring(svg).iter(f"{SVG}g") if e.get("id", "").startswith("LineCollection"))
     assert len(list(lines.iter(f"{SVG}path"))) == 3
-
-
-def test_a_format_that_is_not_there_is_a_mistake() -> None:
-    with pytest.raises(ValueError, match="must be png, svg or pdf"):
-        DRAWN["fan"]("gif")
-
-
-def test_a_figure_of_no_map_is_a_mistake() -> None:
-    with pytest.raises(ValueError, match="there must be one"):
-        draw_panels(PanelGrid([], Scale(), "t"), "svg")
 
 
 @pytest.mark.parametrize("name", DRAWN)

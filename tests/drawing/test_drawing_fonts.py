@@ -11,8 +11,8 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib.font_manager import fontManager
 
-from mini_tf.drawing import glyphs, plotting
-from mini_tf.drawing.files import draw
+from mini_tf.drawing import plotting
+from mini_tf.drawing.heat_maps import draw
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
 from mini_tf.system.errors import ResultWarning
 
@@ -45,10 +45,10 @@ def square_font(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     monkeypatch.delenv("MPL_IGNORE_SYSTEM_FONTS")
     monkeypatch.setattr(plotting, "findSystemFonts", lambda: [file])
     monkeypatch.setattr(fontManager, "ttflist", [*fontManager.ttflist])
-    for cached in (glyphs._families, glyphs._family_with, glyphs._code_points_of):
+    for cached in (plotting._families, plotting._family_with, plotting._code_points_of):
         cached.cache_clear()
     yield
-    for cached in (glyphs._families, glyphs._family_with, glyphs._code_points_of):
+    for cached in (plotting._families, plotting._family_with, plotting._code_points_of):
         cached.cache_clear()
 
 

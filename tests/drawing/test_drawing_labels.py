@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from mini_tf.drawing.glyphs import figure_label, glyphs_of_figure, has_glyph
 from mini_tf.drawing.labels import caption, label
+from mini_tf.drawing.plotting import figure_label, glyphs_of_figure, has_glyph
 
 
 @pytest.mark.parametrize(

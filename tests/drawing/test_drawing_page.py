@@ -7,21 +7,18 @@ from base64 import b64encode
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
-from pathlib import Path
 
 import numpy as np
 import pytest
 from page_files import HOSTILE, contents_of, maps_of, page
 
-from mini_tf.drawing import terminal
+from mini_tf.drawing import pages, terminal
 from mini_tf.drawing.labels import label
-from mini_tf.drawing.page import html_file
-from mini_tf.drawing.page.html_file import page_file, quantize
-from mini_tf.drawing.page.pictures import page_of
+from mini_tf.drawing.pages import page_file, page_of, quantize
 from mini_tf.drawing.panel import Curves, Marks, Panel, PanelGrid, Scale
 from mini_tf.system.errors import UsageFault
 
-ASSETS = {file.name: file.read_text() for file in Path(html_file.__file__).parent.glob("*.*") if file.suffix != ".py"}
+ASSETS = {file.name: file.read_text() for file in pages.ASSETS.iterdir()}
 
 FORBIDDEN = re.compile(
     r"https?:|//cdn|innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|fetch\(|url\("
@@ -34,7 +31,7 @@ def test_the_numbers_of_a_page_are_those_of_the_maps(
 ) -> None:
     shown = page(["a", " b", "c"] * 9)
     if bits == 8:
-        monkeypatch.setattr(html_file, "MOST_MEGABYTES", len(page_file(shown)) / 1e6 - 0.001)
+        monkeypatch.setattr(pages, "MOST_MEGABYTES", len(page_file(shown)) / 1e6 - 0.001)
     data = page_file(shown)
     contents = contents_of(data)
     assert (contents["bits"], contents["error"]) == (bits, pytest.approx(expected, rel=0.02))
@@ -80,7 +77,7 @@ def test_the_assets_ask_for_nothing_and_make_no_markup_of_text() -> None:
 
 
 def test_a_page_that_is_too_large_names_three_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(html_file, "MOST_MEGABYTES", 0.01)
+    monkeypatch.setattr(pages, "MOST_MEGABYTES", 0.01)
     with pytest.raises(UsageFault, match=r"the page would have 0 MB; at most 0\.01 MB") as fault:
         page_file(page(["a"] * 20, remedies="show fewer heads"))
     assert fault.value.hint == "show fewer heads"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from mini_tf.drawing.curves.run_losses import loss_curve, running_mean
+from mini_tf.drawing.run_losses import loss_curve, running_mean
 
 SVG = "{http://www.w3.org/2000/svg}"
 TRAIN = [(step, 5 - step / 30) for step in range(1, 91)]

@@ -14,9 +14,8 @@ from rich.cells import cell_len
 from rich.text import Text
 from test_drawing_figures import text_of
 
-from mini_tf.drawing.ansi import render_ansi
-from mini_tf.drawing.calibration import draw_calibration
-from mini_tf.drawing.confusion import confusion_text, draw_confusion
+from mini_tf.drawing.classifier_plots import confusion_text, draw_calibration, draw_confusion
+from mini_tf.drawing.text_layout import render_ansi
 
 TITLE = "".join(HOSTILE)
 SOME = np.random.default_rng(0).poisson(0.2, (len(HOSTILE), len(HOSTILE)))
@@ -114,12 +113,3 @@ def test_where_the_matrix_does_not_fit_the_commonest_confusions_are_listed() -> 
     assert "class59" in piped(shown(width=400), width=400)
     wrong = piped(confusion_text(np.ones((60, 60), dtype=int), names, "t", colored=False, width=80))
     assert f"the 20 most frequent of {60 * 59} shown" in wrong
-
-
-def test_what_does_not_fit_together_is_a_mistake() -> None:
-    for refused in (partial(draw_confusion, suffix="png"), partial(confusion_text, colored=False, width=80)):
-        for counts, names in ((np.eye(2), ["a"]), (np.ones((1, 2)), ["a"]), (np.ones((0, 0)), [])):
-            with pytest.raises(ValueError, match="must have a row and a column for each"):
-                refused(counts, names, title="t")
-    with pytest.raises(ValueError, match="must be equal and positive: 3, 2, 3"):
-        draw_calibration(BINS[0], BINS[1][:2], BINS[2], 0.1, "t", "png")

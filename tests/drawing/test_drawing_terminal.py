@@ -11,10 +11,9 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from mini_tf.drawing.ansi import render_ansi
-from mini_tf.drawing.colormap import terminal_color
 from mini_tf.drawing.panel import Curves, HeadGrid, Panel, QueryWeights, Scale
-from mini_tf.drawing.terminal import curves, head_grid, heat_map, query_weights, sentence, table
+from mini_tf.drawing.terminal import curves, head_grid, heat_map, query_weights, sentence, table, terminal_color
+from mini_tf.drawing.text_layout import render_ansi
 
 COLOR_CODE = re.compile("\x1b\\[[0-9;]*m")
 WORDS = ["The", " bears", " ate"]

@@ -17,7 +17,7 @@ from tokenizers import models, pre_tokenizers
 
 from mini_tf.data.examples import Pair
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.drawing.files import draw
+from mini_tf.drawing.heat_maps import draw
 from mini_tf.drawing.panel import PanelGrid
 from mini_tf.inspection import align
 from mini_tf.inspection._alignments import (

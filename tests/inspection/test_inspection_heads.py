@@ -18,7 +18,7 @@ from test_models import model_of, usable
 from torch import Tensor
 from toys import mixer_kinds
 
-from mini_tf.drawing.files import draw
+from mini_tf.drawing.heat_maps import draw
 from mini_tf.inspection import _attention_pictures as pictures
 from mini_tf.inspection._attention_maps import Head, Query, Sample, heads_of
 from mini_tf.inspection._attention_pictures import describe_head, describe_query

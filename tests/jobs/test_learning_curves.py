@@ -11,7 +11,7 @@ from commands import EXACT, minitf, refused, trained
 from tiny_tasks import OPINIONS, opinions
 
 from mini_tf.data.split import DataSplit, ExampleHasher, Examples, hold_out, hold_out_fold, limit_training
-from mini_tf.drawing.curves.learning import labelled_sizes
+from mini_tf.drawing.curves import labelled_sizes
 from mini_tf.run import finding, manifest
 from mini_tf.run.comparison.cost_curves import RunCurves
 from mini_tf.run.comparison.groups import KEY, grouped, learning_curves

@@ -370,7 +370,7 @@ ALONE = {
     # imports by a word that stands in a listing, or in the table of commands; finds folders and reads metadata; looks
     # again at what is installed
     "importlib": {"recipe/kinds.py", "recipe/kind_folders.py", "testing/kinds.py", "cli/terminal/help.py"},
-    "gzip": {"drawing/page/html_file.py"},  # packs the numbers of a page, which a browser unpacks
+    "gzip": {"drawing/pages.py"},  # packs the numbers of a page, which a browser unpacks
     "ctypes": {"training/machine/hardware.py"},  # asks glibc to keep freed memory
     # whether rank 0, or torchrun, is there; `minitf serve`, on 127.0.0.1
     "socket": {"system/processes.py", "serving/listening.py"},

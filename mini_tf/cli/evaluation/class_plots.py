@@ -50,8 +50,7 @@ class ClassPlots:
         self, console: Console, trained: "Trained", accumulator: "MetricAccumulator | None", title: str
     ) -> dict[str, Any]:
         """Write the files; returns their content as JSON."""
-        from mini_tf.drawing.calibration import draw_calibration
-        from mini_tf.drawing.confusion import draw_confusion
+        from mini_tf.drawing.classifier_plots import draw_calibration, draw_confusion
         from mini_tf.scores.label_scores import calibration
         from mini_tf.training.evaluation import ClassProbabilities
 
@@ -116,7 +115,7 @@ class ClassPlots:
 
     def show(self, console: Console, trained: "Trained", accumulator: "MetricAccumulator | None", title: str) -> None:
         """Print the confusion matrix of few classes if no file was requested."""
-        from mini_tf.drawing.confusion import confusion_text
+        from mini_tf.drawing.classifier_plots import confusion_text
 
         counts = self._confusion(trained, accumulator)
         if self.confusion is self.calibration is None and counts is not None:

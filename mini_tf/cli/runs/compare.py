@@ -73,7 +73,7 @@ def compare(
     result |= {**equal.to_json(), "learning_curves": [*map(_learning_json, by_size)]}
 
     def draw(suffix: str) -> bytes:
-        from mini_tf.drawing.curves.learning import draw_learning_curves
+        from mini_tf.drawing.curves import draw_learning_curves
 
         if at is not None:
             return _at_equal_cost(equal, at, suffix)
@@ -105,7 +105,7 @@ def compare(
 
 def _by_step(folders: Mapping[str, Path], units: Sequence[str], alike: bool, suffix: str) -> bytes:
     """Losses by step, as a picture. alike: all have the same unit."""
-    from mini_tf.drawing.curves.loss import loss_curves
+    from mini_tf.drawing.curves import loss_curves
     from mini_tf.run.metric_files import curve
 
     curves = {}
@@ -117,7 +117,7 @@ def _by_step(folders: Mapping[str, Path], units: Sequence[str], alike: bool, suf
 
 def _at_equal_cost(equal: EqualCost, at: Literal["flops", "time", "steps"], suffix: str) -> bytes:
     """Losses over FLOPs, time or steps, as a picture."""
-    from mini_tf.drawing.curves.loss import loss_curves
+    from mini_tf.drawing.curves import loss_curves
 
     alike = not equal.incomparable
     captions = [run.name if alike else f"{run.name} ({run.record.loss_unit})" for run in equal.runs]

@@ -17,7 +17,7 @@ from mini_tf.recipe.text_input import refuse_non_utf8
 from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
-    from mini_tf.drawing.page.scenes import Page, PageTable, Scene
+    from mini_tf.drawing.pages import Page, PageTable, Scene
     from mini_tf.drawing.panel import Curves, Scale
     from mini_tf.run.comparison.cost_curves import RunCurves
 
@@ -32,7 +32,7 @@ def report(
     output: OUTPUT = None,
     force: FORCE = False,
 ) -> None:
-    from mini_tf.drawing.page.html_file import page_file
+    from mini_tf.drawing.pages import page_file
     from mini_tf.run import finding
 
     refuse_non_utf8([text or ""], "--text")
@@ -48,7 +48,7 @@ def report(
 
 
 def _page(console: Console, folders: Sequence[Path], equal: EqualCost, text: str | None) -> "Page":
-    from mini_tf.drawing.page.scenes import Page, PageTable, Scene
+    from mini_tf.drawing.pages import Page, PageTable, Scene
     from mini_tf.drawing.panel import Scale
     from mini_tf.run.comparison.cost_curves import RunCurves
 
@@ -73,7 +73,7 @@ def _page(console: Console, folders: Sequence[Path], equal: EqualCost, text: str
 
 def _curves(runs: "Sequence[RunCurves]", comparable: bool) -> "Iterator[Curves]":
     """Losses by step, and of several runs also by FLOPs and time. comparable: one unit for all."""
-    from mini_tf.drawing.page.scenes import curves_of
+    from mini_tf.drawing.pages import curves_of
 
     for axis, cost in {"steps": "step", "flops": NAMES["flops"], "time": f"{NAMES['time']}, s"}.items():
         lines = {
@@ -88,7 +88,7 @@ def _curves(runs: "Sequence[RunCurves]", comparable: bool) -> "Iterator[Curves]"
 
 def _tables(run: "RunCurves") -> "Iterator[PageTable]":
     """Metrics beside their baselines, settings, the machine, and the last samples of a run."""
-    from mini_tf.drawing.page.scenes import PageTable
+    from mini_tf.drawing.pages import PageTable
     from mini_tf.run.identity import read_recipe
     from mini_tf.system.safe_files import read_small_file
 

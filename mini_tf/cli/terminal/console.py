@@ -104,7 +104,7 @@ class Console(LineReporter):
         """Print a picture to stdout, except with --json. A function of `drawing.terminal` also gets `width` and
         `colored`.
         """
-        from mini_tf.drawing.ansi import render_ansi  # rich takes longer to import than --help to answer
+        from mini_tf.drawing.text_layout import render_ansi  # rich takes longer to import than --help to answer
 
         if not self.json:
             drawn = picture(*given, **chosen, colored=self.colored, width=self.width) if callable(picture) else picture

@@ -15,7 +15,7 @@ from commands import QUIET, Done, minitf, refused, tiny_model, trained
 from shared import once
 
 from mini_tf.data.corpora import world_facts
-from mini_tf.drawing.glyphs import figure_label as label
+from mini_tf.drawing.plotting import figure_label as label
 from mini_tf.generation.translation import Translator
 from mini_tf.inspection._capture import capture
 from mini_tf.inspection._coverage import FactCounts, Summaries, cross_attention, facts_reader

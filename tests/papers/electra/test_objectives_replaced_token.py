@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.drawing.glyphs import figure_caption
 from mini_tf.drawing.labels import label
+from mini_tf.drawing.plotting import figure_caption
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective

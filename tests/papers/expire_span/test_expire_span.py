@@ -12,7 +12,7 @@ from commands import EXACT, minitf, refused, trained
 from torch import Tensor
 
 from mini_tf.attention import softmax
-from mini_tf.drawing.glyphs import figure_label
+from mini_tf.drawing.plotting import figure_label
 from mini_tf.inspection import ViewOutput
 from mini_tf.nn.mixer import AttentionDims, LayerSpec, carry
 from mini_tf.nn.state import State, detach

@@ -12,7 +12,7 @@ import torch
 from commands import minitf, refused, trained
 from torch import Tensor
 
-from mini_tf.drawing.glyphs import figure_label as label
+from mini_tf.drawing.plotting import figure_label as label
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.papers.perceiver.models import perceiver

@@ -1,29 +1,126 @@
-"""The HTML file of a page: data, style and script in one file that asks for nothing and runs only its own script.
+"""Pages for a browser: one HTML file of maps, tables and curves that asks for nothing and runs only its own script.
 
-The content security policy names the hashes of the script and the style, and Trusted Types forbid markup from strings.
-Data is JSON without `<`, `>` and `&`, in a script that is not run; maps are numbers of 16 or 8 bits, all in one gzip
-block, base64. Equal pages are equal bytes.
+A page has scenes (a text, a checkpoint, a run); one or two are open at a time. The content security policy names the
+hashes of the script and the style, and Trusted Types forbid markup from strings. Data is JSON without `<`, `>` and `&`,
+in a script that is not run; maps are numbers of 16 or 8 bits, all in one gzip block, base64. Equal pages are equal
+bytes.
 """
 
 import gzip
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from html import escape
+from math import nan
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from mini_tf.drawing import terminal
 from mini_tf.drawing.labels import caption, label
-from mini_tf.drawing.page.scenes import Page, PageMap, PageTable
-from mini_tf.drawing.panel import Curves
-from mini_tf.drawing.terminal import cell_text
+from mini_tf.drawing.panel import Curves, Panel, PanelGrid, Scale
 from mini_tf.system.errors import UsageFault
 
-FOLDER = Path(__file__).parent
+REMEDIES = "give fewer texts, or shorter ones, or write -o FILE.json"
+
+Cell = str | float | None
+
+
+class PageTable(NamedTuple):
+    """A table, as `terminal.table` shows it; without headers, paragraphs: one cell a row."""
+
+    title: str
+    headers: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+
+@dataclass(frozen=True, eq=False)
+class PageMap:
+    """A map. name: in the address of the page; the other fields are of an attention head.
+
+    summary: a sentence about it.
+    """
+
+    panel: Panel
+    name: str
+    kind: str = ""
+    layer: int | None = None
+    head: int | None = None
+    role: str = ""
+    entropy: float | None = None
+    summary: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """Maps and tables. at: what tells it from other scenes, such as {"text": "a cat", "step": "40"}."""
+
+    at: Mapping[str, str]
+    maps: Sequence[PageMap] = ()
+    tables: Sequence[PageTable] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Page:
+    """facts: lines below the title. row, column: what a row and a column of a map is called.
+
+    slider: the key of `Scene.at` that is chosen by a slider, a number; opens: the part of the address to open with;
+    remedies: three ways to a smaller page.
+    """
+
+    title: str
+    scenes: Sequence[Scene]
+    scale: Scale = field(default_factory=Scale)
+    facts: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    tables: Sequence[PageTable] = ()
+    curves: Sequence[Curves] = ()
+    row: str = "row"
+    column: str = "column"
+    slider: str = ""
+    opens: str = ""
+    remedies: str = REMEDIES
+
+
+Points = Mapping[float, float]
+"""y by x."""
+
+
+def curves_of(title: str, x_label: str, points: Mapping[str, Points]) -> Curves:
+    """Lines that have points of their own; without those that have none."""
+    x = sorted({at for line in points.values() for at in line})
+    lines = {name: [line.get(at, nan) for at in x] for name, line in points.items() if line}
+    return Curves(title, x, x_label, title, lines)
+
+
+def page_of(title: str, figure: Any, pictures: Iterable[Callable[..., Any]], notes: Sequence[str] = ()) -> Page:
+    """The page of a view: the maps of its figure, and the tables, sentences and curves that it has for the terminal.
+
+    pictures: functions of `drawing.terminal` with their arguments bound. title: unless the figure has one.
+    """
+    grid = figure if isinstance(figure, PanelGrid) else PanelGrid([], Scale(), title)
+    maps = [PageMap(panel, f"map{number}", summary=panel.note) for number, panel in enumerate(grid.panels, 1)]
+    bound = [picture for picture in pictures if isinstance(picture, partial)]
+    curves: list[Curves] = [picture.args[0] for picture in bound if picture.func is terminal.curves]
+    facts = [grid.text] if grid.text else []
+    return Page(grid.title, [Scene({}, maps)], grid.scale, facts, notes, [*_tables(bound)], curves)
+
+
+def _tables(pictures: Iterable[partial[Any]]) -> Iterator[PageTable]:
+    for picture in pictures:
+        if picture.func is terminal.table:
+            headers, rows = picture.args
+            yield PageTable("", headers, rows)
+        elif picture.func in (terminal.sentence, terminal.line) and picture.args[0]:
+            yield PageTable("", (), [picture.args])
+
+
+ASSETS = Path(__file__).parent / "page"
 SCRIPTS = ("numbers.js", "draw.js", "figures.js", "elements.js", "page.js")
 MOST_MEGABYTES = 10
 VERSION = 1
@@ -55,7 +152,7 @@ def _fill(page: Page, bits: int) -> bytes:
 
 
 def _asset(name: str) -> str:
-    return (FOLDER / name).read_text(encoding="utf-8")
+    return (ASSETS / name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:
@@ -147,7 +244,7 @@ def _table(table: PageTable) -> dict[str, Any]:
 
 
 def _cells(cells: Sequence[str | float | None]) -> list[str]:
-    return [caption(cell_text(cell)) for cell in cells]
+    return [caption(terminal.cell_text(cell)) for cell in cells]
 
 
 def _curves(curves: Curves) -> dict[str, Any]:

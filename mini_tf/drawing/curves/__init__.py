@@ -1,1 +1,0 @@
-"""Curves over steps, time, length or number of examples."""
