@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import tokenizers
 import torch
+from commands import minitf
 from tokenizers import models, pre_tokenizers
 from torch import Tensor
 
@@ -229,10 +230,30 @@ CASES = {name: case for name, case in CASES.items() if re.split(r"[ ,]", name)[0
 """By name: architecture, class of its configuration, settings; without the families of absent papers."""
 
 
+@functools.cache
+def _model_of(case: str) -> Any:
+    architecture, config, settings = CASES[case]
+    return made(architecture, config, **IDS | settings)
+
+
 def folder_of(case: str, folder: Path, **more: Any) -> Path:
     """The saved model of a case."""
-    architecture, config, settings = CASES[case]
-    return saved(made(architecture, config, **IDS | settings), folder, **more)
+    return saved(_model_of(case), folder, **more)
+
+
+def imported(source: Path, run: Path) -> dict[str, Any]:
+    """Import a folder; the content of parity.json."""
+    done = minitf("import", source, "-o", run)
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == f"{run}\n"
+    return json.loads((run / "parity.json").read_text())  # type: ignore[no-any-return]
+
+
+def exported(run: Path, out: Path, *options: str) -> dict[str, Any]:
+    """Export a run; the content of parity.json."""
+    done = minitf("export", run, "-o", out, *options)
+    assert done.exit_code == 0, done.stderr
+    return json.loads((out / "parity.json").read_text())  # type: ignore[no-any-return]
 
 
 def filled(

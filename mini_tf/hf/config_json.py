@@ -3,12 +3,15 @@
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from mini_tf.recipe.values import show
+from mini_tf.system import strict_json
 from mini_tf.system.errors import RunFault
+from mini_tf.system.safe_files import read_small_file
 
 Meaning = TypeVar("Meaning")
 LARGEST, MOST_FAULTS = 2**24, 20
@@ -45,6 +48,18 @@ class Config:
         """Keys of which it is known otherwise that they change no output."""
         self.unread = list[str]()
         """Those of them that were not read."""
+
+    @classmethod
+    def read(cls, path: Path, what: str) -> "Config":
+        """The keys of a file. RunFault, that it is not `what`, if it is no JSON object."""
+        try:
+            values = strict_json.read(read_small_file(path))
+            if not isinstance(values, dict):
+                raise ValueError("it is not a JSON object")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise RunFault.located(str(path), f"not {what}: {reason}") from error
+        return cls(values, str(path))
 
     def refuse(self, key: str, must: str) -> None:
         """The value of `key` must be something else."""
@@ -130,12 +145,8 @@ class Config:
         """The key must be absent, null or one of these values."""
         value = self.get(key)
         absent = value is None and not (allowed == (True,) and key in self.values)  # null is false to transformers
-        if (
-            not absent
-            and value != []
-            and value != {}
-            and not any(type(value) is type(one) and value == one for one in allowed)
-        ):
+        is_allowed = any(type(value) is type(other) and value == other for other in allowed)
+        if not absent and not is_allowed and value not in ([], {}):
             self.refuse(key, f"{self.reader} has {' or '.join(map(show, allowed)) or 'no such setting'}{why}")
 
     @property
@@ -167,9 +178,9 @@ class Config:
 def no_such_model(error: ValidationError, where: str, *path: str) -> RunFault:
     """That the settings of a config.json make no model. path: keys of the recipe before those that the error names."""
     found = error.errors(include_url=False, include_input=False)
+    keys = [".".join(map(str, (*path, *fault["loc"]))) for fault in found]
     faults = [
-        f"{where}: minitf has no such model: {'.'.join(map(str, (*path, *fault['loc'])))}: {fault['msg']}"
-        for fault in found
+        f"{where}: minitf has no such model: {key}: {fault['msg']}" for key, fault in zip(keys, found, strict=True)
     ]
     return RunFault(faults[0], where=[where], faults=faults)
 

@@ -4,14 +4,13 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from mini_tf.data.tokenization.tokenizer_files import SAVED_SOURCES, SAVED_TARGETS
-from mini_tf.hf.export_folder import Exported, ExportRequest, card_files, new_folder, write_files
+from mini_tf.data.tokenization.tokenizer_files import SAVED_SOURCES
 from mini_tf.hf.family_choice import CONFIG
 from mini_tf.hf.family_model import as_family, as_other_model
-from mini_tf.hf.formats import Format
+from mini_tf.hf.formats import Exported, ExportRequest, Format, new_folder
 from mini_tf.hf.generation_settings import generation_files
 from mini_tf.hf.model_folder import WEIGHTS
-from mini_tf.hf.proof import FILE, compare, make_batch
+from mini_tf.hf.proof import compare, make_batch
 from mini_tf.hf.sentence_folder import sentence_files
 from mini_tf.hf.tokenizer_config import tokenizer_files
 from mini_tf.recipe.kinds import listing, settings_of
@@ -21,7 +20,7 @@ from mini_tf.run.disk import Content
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.strict_json import show_json
 from mini_tf.trained.ensembles import one_of_ensemble
-from mini_tf.trained.opening import LoadedModel, load_trained
+from mini_tf.trained.opening import load_trained
 
 FORMATS = "hf.formats"
 """The package of formats; every other word is a family."""
@@ -52,31 +51,20 @@ def _export_family(request: ExportRequest, wanted: str | None) -> Exported:
     """As a model that transformers loads."""
     if wanted is not None:
         request = replace(request, loaded=as_other_model(request.loaded, wanted))
-    loaded, folder = request.loaded, request.folder
+    loaded = request.loaded
     _, head, config, weights = as_family(loaded, wanted)
     files: dict[str, Content] = {
         CONFIG: show_json(config).encode(),
         WEIGHTS: tensors.Serialized(weights),
         **generation_files(loaded, config),
         **tokenizer_files(loaded),
-        **_two_tokenizers(loaded),
-        **card_files(request, head.architecture),
+        **request.card(head.architecture),
     }
+    if loaded.source_tokenizer is not loaded.tokenizer:  # minitf reads both; transformers has one
+        files[SAVED_SOURCES] = loaded.source_tokenizer.to_json().encode()
     if not loaded.recipe.objective.HEAD:
         files |= sentence_files(loaded.recipe, loaded.model.d_model, loaded.model.context)
-    write_files(folder, files)
+    request.write(files)
     model = loaded.model.eval()
-    parity = compare(model, head, make_batch(model, loaded.tokenizer.vocabulary), folder)
-    parity.check(request.target)
-    write_files(folder, {FILE: show_json(parity.to_json()).encode()})
-    return Exported(request.target, head.architecture, parity)
-
-
-def _two_tokenizers(loaded: LoadedModel) -> dict[str, bytes]:
-    """Where sources and targets are split in two ways, both tokenizers, which minitf reads: transformers has one."""
-    if loaded.source_tokenizer is loaded.tokenizer:
-        return {}
-    return {
-        SAVED_TARGETS: loaded.tokenizer.to_json().encode(),
-        SAVED_SOURCES: loaded.source_tokenizer.to_json().encode(),
-    }
+    batch = make_batch(model, loaded.tokenizer.vocabulary)
+    return request.proved(head.architecture, compare(model, head, batch, request.folder))

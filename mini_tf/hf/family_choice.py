@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.hf.config_json import shown
-from mini_tf.hf.equivalence import is_equivalent
-from mini_tf.hf.families import Config, Facts, Family, Head
+from mini_tf.hf.families import GATED, Config, Facts, Family, Head
 from mini_tf.hf.families._architectures import shortest_period
 from mini_tf.nn.model import ModelSettings
 from mini_tf.recipe.kind_settings import inference_settings
@@ -39,9 +38,9 @@ def family_of(config: Config) -> Family:
     found = usable_settings("hf.families", word)
     if found is None:
         words = listing("hf.families")
-        what = f"{config.where}: model_type is {show(config.get('model_type'))}; minitf reads {', '.join(words)}"
+        what = f"model_type is {show(config.get('model_type'))}; minitf reads {', '.join(words)}"
         way = "code of a model is never run; of an export --to code take the run" if config.has("auto_map") else None
-        raise RunFault(what, hint=suggest(word, words) or way, where=[config.where])
+        raise RunFault.located(config.where, what, hint=suggest(word, words) or way)
     family = found()
     assert isinstance(family, Family)
     return family
@@ -62,29 +61,23 @@ def choose(
     refused: dict[str, _Refusal] = {}
     for family in fitting:
         for head in (head for head in family.HEADS if head.fits(recipe.objective)):
-            missing = _other_task(head, recipe)
-            found = [*reasons]
-            found += [
-                f"objective.{key} is {shown(own) if isinstance(own, dict) else own}, which {family.kind} has {needed}"
-                for key, (own, needed) in missing.items()
-            ]
+            refusal = _Refusal([*reasons], [])
+            for key, (own, needed) in _other_task(head, recipe).items():
+                shown_own = shown(own) if isinstance(own, dict) else own
+                refusal.reasons.append(f"objective.{key} is {shown_own}, which {family.kind} has {needed}")
+                refusal.ways.append(f"objective.{key}={'null' if needed is None else str(needed).lower()}")
             config = family.config(model, facts)
             written = Config(config, f"{family.kind}'s {CONFIG}", family.kind)
             read: Any = settings_of("models", model.kind).model_validate(family.settings(written, head))
-            found += [*written.faults, *_differences(family, head, recipe, read, facts, exact)]
-            if not found:
+            refusal.reasons.extend([*written.faults, *_differences(family, head, recipe, read, facts, exact)])
+            if not refusal.reasons:
                 config |= _bookkeeping(family, head, facts, recipe)
                 return Written(family, head.with_pool_of(recipe.objective), config, read)
-            ways = [
-                f"objective.{key}={'null' if needed is None else str(needed).lower()}"
-                for key, (_, needed) in missing.items()
-            ]
-            refused.setdefault(family.kind, _Refusal(found, ways))
+            refused.setdefault(family.kind, refusal)
     if not refused:
-        what = f"of the architecture {model.kind} with the objective {recipe.objective.kind}"
-        raise RunFault(
-            f"{wanted or 'no family of Hugging Face models'} has {'no ' if wanted else 'a '}model {what}", hint=WAY
-        )
+        none = f"{wanted} has no" if wanted else "no family of Hugging Face models has a"
+        what = f"model of the architecture {model.kind} with the objective {recipe.objective.kind}"
+        raise RunFault(f"{none} {what}", hint=WAY)
     raise _refusal(refused)
 
 
@@ -96,11 +89,11 @@ class _Refusal(NamedTuple):
 
 
 def _refusal(refused: Mapping[str, _Refusal]) -> RunFault:
-    # A family that cannot even write the settings is farther than one that writes others.
-    nearest = min(
-        refused,
-        key=lambda word: (any(CONFIG in reason for reason in refused[word].reasons), len(refused[word].reasons)),
-    )
+    def distance(word: str) -> tuple[bool, int]:
+        """A family that cannot even write the settings is farther than one that writes others."""
+        return any(CONFIG in reason for reason in refused[word].reasons), len(refused[word].reasons)
+
+    nearest = min(refused, key=distance)
     reasons, ways = refused[nearest]
     hint = f"trained with {' '.join(ways)} its objective fits; {WAY}" if ways else WAY
     if len(refused) == 1:
@@ -125,29 +118,41 @@ def _differences(
 ) -> Iterator[str]:
     """Settings that are others after the model was written as this family and read back, and no weights can express."""
     model: Any = recipe.model
-    replaced = not recipe.objective.HEAD if head.objective is None else not _over_tokens(head)
+    replaced = not recipe.objective.HEAD if head.objective is None else not head.over_tokens
     free = _OF_HEAD if replaced else ()
     ours, theirs = (_plain(one, facts.context) for one in (model, read))
     other = [
         key
         for key in sorted({*ours, *theirs})
-        if ours.get(key) != theirs.get(key) and key not in free and not is_equivalent(key, ours, theirs, exact)
+        if ours.get(key) != theirs.get(key) and key not in free and not _is_equivalent(key, ours, theirs, exact)
     ]
     kinds = tuple(key.removesuffix("kind") for key in other if key.endswith(".kind"))
     for key in other:
         if key.endswith(".kind") or not key.startswith(kinds):  # another kind has other settings
-            yield f"model.{key} is {_shown(ours, key)}, which {family.kind} has {_shown(theirs, key)}"
+            here, there = (_shown(values, key) for values in (ours, theirs))
+            yield f"model.{key} is {here}, which {family.kind} has {there}"
+
+
+def _is_equivalent(key: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], exact: bool) -> bool:
+    """Whether a model with their settings, by dotted key, can compute the same as ours though `key` differs.
+
+    How: `family_model`. exact: no matrix may change.
+    """
+    path, _, name = key.rpartition(".")
+    before, after = ours.get(key), theirs.get(key)
+    if name in ("bias", "norm_weight"):
+        return bool(after and not before)
+    if name == "qk_norm":
+        return (before, after) == (True, "weight")
+    if name == "scale" and {key} <= ours.keys() & theirs.keys():
+        norm = theirs.get(f"{path}.qk_norm")
+        return norm == "weight" or (not norm and not exact)
+    return name == "activation" and before in GATED and GATED[before] == after and not exact
 
 
 def _shown(values: Mapping[str, Any], key: str) -> str:
-    return (
-        "not" if key not in values else str(values[key]).lower() if isinstance(values[key], bool) else str(values[key])
-    )
-
-
-def _over_tokens(head: Head) -> bool:
-    own: Any = settings_of("objectives", str((head.objective or {})["kind"]))
-    return "tokens" in own.PREDICTS
+    value = values.get(key, "not")
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _plain(model: ModelSettings, context: int) -> dict[str, Any]:
@@ -185,15 +190,9 @@ def _bookkeeping(family: Family, head: Head, facts: Facts, recipe: Recipe) -> di
         config[family.POOL] = next(theirs for theirs, ours in family.POOLS.items() if ours == pool)
     if head.numbers:
         config["problem_type"] = "regression"
-    return (
-        config
-        | label_names(facts.labels)
-        | {
-            "architectures": [head.architecture],
-            "model_type": family.MODEL_TYPE or family.kind,
-            "dtype": "float32",
-        }
-    )
+    model_type = family.MODEL_TYPE or family.kind
+    named = {"architectures": [head.architecture], "model_type": model_type, "dtype": "float32"}
+    return config | label_names(facts.labels) | named
 
 
 def token_ids(vocabulary: Vocabulary) -> dict[str, Any]:

@@ -60,14 +60,14 @@ def import_model(
     identity = Identity.of(resolved, hashes)
     if deltas is not None:
         identity = replace(identity, hashes={**identity.hashes, "adapter": FileHashes().sha256(source / WEIGHTS)})
-    parity = _prove(foreign, model_folder, deltas or {})
+    batch = make_batch(foreign.model, foreign.tokenizer.vocabulary)
+    parity = compare(foreign.model, foreign.head, batch, model_folder, deltas or {})
     parity.check(source)
     with open_run(location, identity) as run:
         if run.status != "finished":
             start_run(run, identity)
-            model = foreign.model
-            write_model_files(run, foreign.recipe, model, foreign.loaded(run.folder))
-            run.save(0, CheckpointTensors(model.weights(), {}, {}), {})
+            write_model_files(run, foreign.recipe, foreign.model, foreign.loaded(run.folder))
+            run.save(0, CheckpointTensors(foreign.model.weights(), {}, {}), {})
             run.publish(warn=warn)
         _check_written(run.folder, foreign)
         run.write(FILE, show_json(parity.to_json()))
@@ -84,14 +84,12 @@ def read_foreign(
     """
     adapter = read_adapter(source) if is_adapter(source) else None
     if adapter is None and base is not None:
-        raise UsageFault(
-            f"--base {base}: {source} is no adapter in PEFT's format",
-            hint="leave --base out to import the folder alone",
-        )
+        hint = "leave --base out to import the folder alone"
+        raise UsageFault(f"--base {base}: {source} is no adapter in PEFT's format", hint=hint)
     model_folder = source.absolute() if adapter is None else (base or Path(adapter.base)).absolute()
     if adapter is not None and (model_folder / manifest.NAME).exists():
         hint = "--base names the model folder that the run was imported from, or an export of the run"
-        raise RunFault(f"{source}: its base is a run of minitf: {model_folder}", hint=hint, where=[str(source)])
+        raise RunFault.located(str(source), f"its base is a run of minitf: {model_folder}", hint=hint)
     deltas = None if adapter is None else adapter.deltas
     foreign = open_foreign(model_folder, tokenizer, deltas or {}, unknown_to_transformers(model_folder))
     check_template(foreign, str(tokenizer or model_folder))
@@ -111,15 +109,8 @@ def open_model(source: Path, device: str, say: Report) -> Trained:
     return ready(foreign.loaded(source.absolute()), device, own={})
 
 
-def _prove(foreign: ForeignModel, source: Path, deltas: Mapping[str, Tensor]) -> Parity:
-    model = foreign.model.eval()
-    return compare(model, foreign.head, make_batch(model, foreign.tokenizer.vocabulary), source, deltas)
-
-
 def _check_written(run: Path, foreign: ForeignModel) -> None:
     """RunFault unless the run folder has the tensors of the proof."""
     written = load_trained(run).model.weights()
     if other := [name for name, tensor in foreign.model.weights().items() if not torch.equal(written[name], tensor)]:
-        raise RunFault(
-            f"{run}: {other[0]} is not the tensor that was imported", hint="--fresh starts over", where=[str(run)]
-        )
+        raise RunFault.located(str(run), f"{other[0]} is not the tensor that was imported", "--fresh starts over")

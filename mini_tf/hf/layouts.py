@@ -1,4 +1,4 @@
-"""How the tensors of a model are named and laid out in a family's files: tables that are read in both directions."""
+"""What a family declares of files: names and layouts of its tensors, read both ways, and architectures of llama.cpp."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,11 +57,6 @@ def shifted(theirs: str, n: int) -> Layout:
         lambda stored: stored[n:].contiguous(),
         lambda ours: torch.cat([ours.new_zeros(n, *ours.shape[1:]), ours]),
     )
-
-
-def scaled(theirs: str, factor: float) -> Layout:
-    """Ours is `factor` times theirs."""
-    return Changed(theirs, lambda stored: stored * factor, lambda ours: ours / factor)
 
 
 class ScaledParts(Layout):
@@ -186,3 +181,24 @@ def write_tensors(model: Model, names: Names, weights: Mapping[str, Tensor]) -> 
         except ValueError as error:
             raise RunFault(f"{pair.ours} {error}, and this family of models has no such tensor") from error
     return written
+
+
+class GgufArchitecture(NamedTuple):
+    """An architecture by llama.cpp's word, which has one activation and one kind of rotation.
+
+    interleaved: pairs of a rotation are adjacent dimensions, not halves; None: it has no rotation. activations: words
+    of config.json that it computes. scaled: it reads factors of frequencies. gate: the feed-forward layer has one;
+    without, it computes models with gate = up and ReLU, which is ReLU squared; xielu: by the activation xIELU. causal:
+    it continues texts; else its output are vectors or classes of texts. classes: the dense layer with tanh and the
+    output layer of its classifiers, by their names in the files.
+    Source: llama.cpp, src/models.
+    """
+
+    word: str
+    interleaved: bool | None
+    activations: tuple[str, ...]
+    scaled: bool = True
+    gate: bool = True
+    xielu: bool = False
+    causal: bool = True
+    classes: tuple[str, str] | None = None

@@ -27,9 +27,7 @@ from mini_tf.recipe.sections import SingleTokenizer
 from mini_tf.run import manifest, tensors
 from mini_tf.run.disk import FileHashes
 from mini_tf.run.tensors import TensorSpec
-from mini_tf.system import strict_json
-from mini_tf.system.errors import RunFault, reason_of
-from mini_tf.system.safe_files import read_small_file
+from mini_tf.system.errors import RunFault
 from mini_tf.trained.architecture import Architecture
 from mini_tf.trained.opening import LoadedModel
 
@@ -69,22 +67,11 @@ def is_foreign(path: Path) -> bool:
 
 def read_config(folder: Path, name: str = CONFIG) -> Config:
     """The config.json of a folder; RunFault if there is none."""
-    path = folder / name
-    if not path.exists():
-        what = f"{folder}: it has no {name}" if folder.is_dir() else f"{folder}: not a folder"
-        way = (
-            f"give a folder with {name}, {WEIGHTS} and a tokenizer, as save_pretrained writes it, or"
-            " hf:ORGANIZATION/NAME"
-        )
-        raise RunFault(what, hint=way, where=[str(folder)])
-    try:
-        values = strict_json.read(read_small_file(path))
-        if not isinstance(values, dict):
-            raise ValueError("it is not a JSON object")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise RunFault.located(str(path), f"not a {name} of a model: {reason}") from error
-    return Config(values, str(path))
+    if not (folder / name).exists():
+        files = f"{name}, {WEIGHTS} and a tokenizer"
+        way = f"give a folder with {files}, as save_pretrained writes it, or hf:ORGANIZATION/NAME"
+        raise RunFault.located(str(folder), f"it has no {name}" if folder.is_dir() else "not a folder", hint=way)
+    return Config.read(folder / name, f"a {name} of a model")
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -93,9 +80,8 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / name for name in sorted(set(_index(folder / INDEX).values()))]
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
-    others, pickled = (
-        [path.name for path in sorted(folder.glob(pattern)) if path.is_file()] for pattern in ("*.safetensors", "*.bin")
-    )
+    named = [path.name for path in sorted(folder.glob("*")) if path.is_file()]
+    others, pickled = ([name for name in named if name.endswith(end)] for end in (".safetensors", ".bin"))
     way = "load it with transformers where you trust it, and save it again: save_pretrained writes model.safetensors"
     if any(re.fullmatch(r".*-of-\d+\.safetensors", name) for name in others):
         what, way = f"has {others[0]}, one of several files, but no {INDEX}, which lists them", "copy that file, too"
@@ -110,13 +96,10 @@ def weight_files(folder: Path) -> list[Path]:
 
 def _index(path: Path) -> dict[str, str]:
     """The file of each tensor, by the index of a model in several files."""
-    try:
-        names = strict_json.read(read_small_file(path))["weight_map"]
-        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-            raise ValueError("weight_map must give a file for each tensor")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else reason_of(error)
-        raise RunFault.located(str(path), f"not an index of safetensors files: {reason}") from error
+    names = Config.read(path, "an index of safetensors files").get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        what = "not an index of safetensors files: weight_map must give a file for each tensor"
+        raise RunFault.located(str(path), what)
     if bad := [name for name in names.values() if not re.fullmatch(r"[\w.-]+\.safetensors", name)]:
         raise RunFault.located(str(path), f"{bad[0][:80]!r} is not a safetensors file of this folder")
     return names
@@ -151,25 +134,20 @@ def read_weights(
         own_output = next((pair.theirs for pair in pairs_of(model, names) if pair.ours == "head.linear.weight"), ())
         lent = {name: first for name, first in lent.items() if name not in own_output}
     zero = {name for name in family.ZERO if name in expected and name not in found}
-    notes += [
-        f"{name} is not in the files: the model has {first.lstrip('.')} in its place" for name, first in lent.items()
-    ]
-    notes += [f"{name} is not in the files: it is 0" for name in sorted(zero)]
+    absent = {name: f"the model has {first.lstrip('.')} in its place" for name, first in lent.items()}
+    absent |= {name: "it is 0" for name in sorted(zero)}
+    notes += [f"{name} is not in the files: {why}" for name, why in absent.items()]
     given = {name: spec for name, spec in found.items() if name not in unused and name not in again}
     zero |= family.lacking(config) & expected.keys()
     _check(folder, {name: shape for name, shape in expected.items() if name not in lent and name not in zero}, given)
     read = {path: tensors.read(path, header) for path, header in headers.items()}
     theirs = {own: read[path][name] for own, (path, name) in places.items()}
-    theirs |= {name: theirs[first] for name, first in lent.items()} | {
-        name: torch.zeros(expected[name]) for name in zero
-    }
+    theirs |= {name: theirs[first] for name, first in lent.items()}
+    theirs |= {name: torch.zeros(expected[name]) for name in zero}
     for name, first in again.items():
         if first not in theirs or not torch.equal(theirs[name], theirs[first]):
-            what = (
-                f"{places[name][1]} differs from {first.lstrip('.')}, and a {family.kind} model of this {CONFIG} has"
-                " one tensor for both"
-            )
-            raise RunFault.located(str(folder), f"{what}")
+            what = f"and a {family.kind} model of this {CONFIG} has one tensor for both"
+            raise RunFault.located(str(folder), f"{places[name][1]} differs from {first.lstrip('.')}, {what}")
     for name, delta in deltas.items():
         own = _canonical(name, family, False, expected)
         if own not in theirs or theirs[own].shape != delta.shape:
@@ -267,10 +245,8 @@ def open_foreign(
     own, source = loaded[0], loaded[-1]
     labels = _labels(config, head, recipe)
     if "text_end" in head.pools and config.has("pad_token_id") and config.get("pad_token_id") != own.vocabulary.pad:
-        config.refuse(
-            "pad_token_id",
-            f"the last token of a text is found by it, so it must be that of the tokenizer, {own.vocabulary.pad}",
-        )
+        must = f"the last token of a text is found by it, so it must be that of the tokenizer, {own.vocabulary.pad}"
+        config.refuse("pad_token_id", must)
     config.check()
     architecture = Architecture.of(recipe, own, source, labels)
     weights, notes = read_weights(config, folder, family, head, architecture.on_meta(), recipe, deltas)

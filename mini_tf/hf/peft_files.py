@@ -25,6 +25,7 @@ _NO_EFFECT = (
 )
 """Keys that change no output beside those of the tensors that the file has; a regular expression of names."""
 _PREFIX, _A, _B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
+MERGED = "without --to peft the adapter is merged into the model that is written"
 
 
 class LoraDelta(NamedTuple):
@@ -49,15 +50,8 @@ def read_adapter(folder: Path) -> LoraDelta:
     for key in ("rank_pattern", "alpha_pattern"):
         config.only(key, why=": all matrices have one rank")
     config.only("modules_to_save")
-    config.only(
-        "init_lora_weights",
-        True,
-        False,
-        "gaussian",
-        "orthogonal",
-        "eva",
-        why=", which leave the weights of the base as they are",
-    )
+    unchanged = ", which leave the weights of the base as they are"
+    config.only("init_lora_weights", True, False, "gaussian", "orthogonal", "eva", why=unchanged)
     rank, alpha, transposed = config.integer("r"), config.number("lora_alpha", 8), config.flag("fan_in_fan_out", False)
     base = str(config.get("base_model_name_or_path") or "")
     config.refuse_unread(_NO_EFFECT, False, {}, [])
@@ -76,10 +70,8 @@ def _expected(config: Config, folder: Path, rank: int) -> dict[str, tensors.Tens
     """The header of the file; RunFault unless it is of pairs of matrices of this rank."""
     path = folder / WEIGHTS
     if not path.is_file():
-        what = f"{folder} has no {WEIGHTS}"
-        raise RunFault(
-            what, hint="adapters in pickle files (.bin) can run code and are never opened", where=[str(folder)]
-        )
+        hint = "adapters in pickle files (.bin) can run code and are never opened"
+        raise RunFault(f"{folder} has no {WEIGHTS}", hint=hint, where=[str(folder)])
     header = tensors.read_specs(path)
     for name, spec in header.items():
         other = name.removesuffix(_A) + _B if name.endswith(_A) else name.removesuffix(_B) + _A
@@ -87,7 +79,7 @@ def _expected(config: Config, folder: Path, rank: int) -> dict[str, tensors.Tens
         whole = name.startswith(_PREFIX) and name.endswith((_A, _B)) and other in header
         if not whole or len(spec.shape) != 2 or spec.shape[side] != rank:
             what = f"{name[:80]} {str(spec)[:60]} is no part of a low-rank product of rank {rank}"
-            raise RunFault.located(str(path), f"{what}")
+            raise RunFault.located(str(path), what)
     return header
 
 
@@ -108,9 +100,8 @@ def written_adapter(
         if not n_parts:
             continue
         if type(pair.layout) is not Layout or len(pair.theirs) != n_parts:
-            raise RunFault(
-                f"{pair.ours} is stored in another form by {family.kind}, which no adapter of its own fits", hint=_WAY
-            )
+            fault = f"{pair.ours} is stored in another form by {family.kind}, which no adapter of its own fits"
+            raise RunFault(fault, hint=MERGED)
         for part, module in enumerate(modules):
             written |= {
                 f"{_PREFIX}{module}{_A}": weights[f"{prefix}A.{part}"],
@@ -139,6 +130,3 @@ def _targets(adapted: Set[str], others: Set[str]) -> Set[str]:
     """The last parts of the names of the adapted modules; the whole names where another module ends in one of them."""
     short = {module.rpartition(".")[2] for module in adapted}
     return adapted if short & {module.rpartition(".")[2] for module in others} else short
-
-
-_WAY = "without --to peft the adapter is merged into the model that is written"

@@ -43,6 +43,16 @@ class Batch:
     source_mask: Tensor | None = None
     has_pad: bool = True
 
+    def tokens(self) -> Tokens:
+        """The inputs of our model; the rows have no closing separators: the last token is the end of the text."""
+        return Tokens(self.ids, TokenPositions.packed(self.mask), self.types)
+
+    def source_tokens(self) -> Tokens | None:
+        """The sources of our encoder-decoder."""
+        if self.source is None or self.source_mask is None:
+            return None
+        return Tokens(self.source, TokenPositions.packed(self.source_mask))
+
     def alone(self) -> "Iterator[Batch]":
         """Each sequence by itself, without padding and source."""
         for row, length in enumerate(self.mask.sum(1).tolist()):
@@ -93,7 +103,7 @@ class Parity:
             fault = f"the {self.outputs} differ by up to {self.largest_difference:.3g}, more than {limit:.3g}"
             cases = ", ".join(f"{name} {difference:.3g}" for name, difference in self.cases.items())
             way = f"{limit:.3g} is {self.tolerance:g} of the largest output; in {self.precision}, by case {cases}"
-            raise RunFault(f"{where}: {fault} ({way})", where=[str(where)])
+            raise RunFault.located(str(where), f"{fault} ({way})")
 
 
 def make_batch(model: Model, vocabulary: Vocabulary, source_vocabulary: int | None = None) -> Batch:
@@ -127,17 +137,11 @@ Outputs = Callable[[Batch, torch.dtype], Tensor]
 
 @torch.no_grad()
 def own_outputs(model: Model, head: Head, batch: Batch, dtype: torch.dtype = torch.float32) -> Tensor:
-    """The outputs of our model, which is in fp32: logits, or hidden states of a model without a head.
-
-    The rows have no closing separators: the last token is the end of the text.
-    """
-    inputs = Tokens(batch.ids, TokenPositions.packed(batch.mask), batch.types)
-    source = None
-    if batch.source is not None and batch.source_mask is not None:
-        source = Tokens(batch.source, TokenPositions.packed(batch.source_mask))
+    """The outputs of our model, which is in fp32: logits, or hidden states of a model without a head."""
+    inputs = batch.tokens()
     model.to(dtype)
     try:
-        hidden = model(inputs, source).y
+        hidden = model(inputs, batch.source_tokens()).y
         if head.pools == ("mean",):
             hidden = pooled("mean", hidden, inputs)
         elif head.pools:
@@ -146,6 +150,13 @@ def own_outputs(model: Model, head: Head, batch: Batch, dtype: torch.dtype = tor
         return outputs.to(dtype)
     finally:
         model.float()
+
+
+@torch.no_grad()
+def token_logits(model: Model, batch: Batch) -> Tensor:
+    """The logits (B, L, V) of our model, with those of tokens that are copied from the source."""
+    mixed = model(batch.tokens(), batch.source_tokens())
+    return model.logits(mixed.y, copies=mixed.copies)
 
 
 def compare(
@@ -166,9 +177,8 @@ def compare(
 
 
 def _parity(model: Model, head: Head, batch: Batch, theirs: Outputs, dtype: torch.dtype) -> Parity:
-    batches = (
-        batch.alone() if head.pools and not batch.has_pad else [batch]
-    )  # their decoders find the last token by the id of padding
+    # Their decoders find the last token by the id of padding.
+    batches = batch.alone() if head.pools and not batch.has_pad else [batch]
     ours, others = own_outputs(model, head, batch, dtype), torch.cat([theirs(other, dtype) for other in batches])
     by_case, size = differences(ours, others.view_as(ours), batch)
     outputs = "hidden states" if head.objective is None else "logits"
@@ -272,5 +282,5 @@ def _transformers(folder: Path, head: Head, deltas: Mapping[str, Tensor]) -> tup
 
 
 def _fault(folder: Path, action: str, error: Exception) -> RunFault:
-    fault = f"transformers cannot {action} it: {type(error).__name__}: {one_line(str(error))[:200]}"
-    return RunFault(f"{folder}: {fault}", where=[str(folder)])
+    reason = f"{type(error).__name__}: {one_line(str(error))[:200]}"
+    return RunFault.located(str(folder), f"transformers cannot {action} it: {reason}")

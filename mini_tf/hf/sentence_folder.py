@@ -4,7 +4,6 @@ modules.json lists the modules: the model, its pooling and, perhaps, the normali
 sentence-transformers 6.2; Reimers and Gurevych 2019, arXiv:1908.10084.
 """
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,19 +50,21 @@ def sentence_sections(folder: Path, context: int) -> tuple[dict[str, Any], list[
     if not (folder / MODULES).is_file():
         return {}, []
     modules = _modules(folder)
-    texts, model = (_config(folder, name, {}) for name in (TEXTS, MODEL))
-    longest = _config(folder, TOKENIZER, {}).get("model_max_length")  # where newer files have the length
+    texts, model = (_config(folder, name) for name in (TEXTS, MODEL))
+    longest = _config(folder, TOKENIZER).get("model_max_length")  # where newer files have the length
     length = texts.integer("max_seq_length", longest if type(longest) is int and 0 < longest < context else context)
     texts.only("do_lower_case", False)
     texts.refuse_unread("transformer_task|modality_config|module_output_name|model_args|config_args|tokenizer_args")
     model.only("default_prompt_name", why=": minitf puts no prompt before a text")
     model.only("truncate_dim")
     model.refuse_unread("__version__|prompts|similarity_fn_name|model_type")
-    pooling = _config(folder, f"{modules['Pooling']}/config.json")
+    pooling = _config(folder, f"{modules['Pooling']}/config.json", optional=False)
     pool = _pool(pooling)
     for config in (texts, model, pooling):
         config.check()
-    notes = [f"{model.where}: its prompts are not put before a text"] if any(_prompts(model)) else []
+    prompts = model.get("prompts")
+    has_prompts = isinstance(prompts, dict) and any(prompts.values())
+    notes = [f"{model.where}: its prompts are not put before a text"] if has_prompts else []
     objective = {"kind": "contrastive", "pool": pool, "normalize": "Normalize" in modules}
     return {"objective": objective, "train": {"steps": 1, "context": min(length, context)}}, notes
 
@@ -111,18 +112,10 @@ def _modules(folder: Path) -> dict[str, str]:
     return kinds
 
 
-def _config(folder: Path, name: str, absent: Mapping[str, Any] | None = None) -> Config:
-    """A file of keys; RunFault if it is none. absent: of a file that need not be there."""
+def _config(folder: Path, name: str, optional: bool = True) -> Config:
+    """A file of keys; none of an optional file that is not there."""
     path = folder / name
-    if absent is not None and not path.exists():
-        return Config(absent, str(path))
-    try:
-        values = strict_json.read(read_small_file(path))
-        if not isinstance(values, dict):
-            raise ValueError("it is not a JSON object")
-    except (OSError, ValueError) as error:
-        raise RunFault.located(str(path), f"not a file of settings: {error}") from error
-    return Config(values, str(path))
+    return Config({}, str(path)) if optional and not path.exists() else Config.read(path, "a file of settings")
 
 
 def _pool(config: Config) -> str:
@@ -137,8 +130,3 @@ def _pool(config: Config) -> str:
     config.only("include_prompt", True)
     config.refuse_unread("word_embedding_dimension|embedding_dimension")
     return POOLS[modes[0]]
-
-
-def _prompts(config: Config) -> Iterator[object]:
-    prompts = config.get("prompts")
-    yield from prompts.values() if isinstance(prompts, dict) else ()

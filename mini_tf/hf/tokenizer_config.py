@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.data.tokenization.tokenizer_files import find_tokenizer_file
+from mini_tf.data.tokenization.tokenizer_files import SAVED_TARGETS, find_tokenizer_file
 from mini_tf.hf.config_json import Config
 from mini_tf.run import manifest
 from mini_tf.system import strict_json
@@ -33,9 +33,8 @@ CHAT_FILE = "chat_template.jinja"
 
 def json_values(path: Path) -> Mapping[str, Any]:
     """The keys of a JSON file; none if it is missing or damaged, which is reported where it is needed."""
-    with suppress(OSError, ValueError):
-        content = strict_json.parse(read_small_file(path).decode())
-        return content if isinstance(content, Mapping) else {}
+    with suppress(RunFault):
+        return Config.read(path, "JSON").values
     return {}
 
 
@@ -125,7 +124,7 @@ def forced_bos(folder: Path, config: Config) -> int | None:
 
 def _ids(folder: Path, config: Config, key: str, what: str, most: int | None = None) -> list[int]:
     path = folder / GENERATION
-    generation = config.beside(_object(path) if path.is_file() else {}, str(path))
+    generation = config.beside(Config.read(path, "JSON").values if path.is_file() else {}, str(path))
     keys = generation if generation.has(key) else config
     value, size = keys.get(key), config.integer("vocab_size")
     ids = [] if value is None else value if isinstance(value, list) and most is None else [value]
@@ -133,17 +132,6 @@ def _ids(folder: Path, config: Config, key: str, what: str, most: int | None = N
         return list(dict.fromkeys(ids))
     keys.refuse(key, f"it must be {what.format(size - 1)}")
     return []
-
-
-def _object(path: Path) -> Mapping[str, Any]:
-    """The content of a JSON file. RunFault if it is no object."""
-    try:
-        content = strict_json.parse(read_small_file(path).decode())
-    except (OSError, ValueError) as error:
-        raise RunFault(f"{path}: not JSON: {error}", where=[str(path)]) from error
-    if not isinstance(content, Mapping):
-        raise RunFault(f"{path}: not a JSON object", where=[str(path)])
-    return content
 
 
 def reads_chats(loaded: LoadedModel) -> bool:
@@ -155,7 +143,8 @@ def reads_chats(loaded: LoadedModel) -> bool:
 def tokenizer_files(loaded: LoadedModel) -> dict[str, bytes]:
     """tokenizer.json and tokenizer_config.json of the texts that the model reads: of an encoder-decoder, the sources.
 
-    A model that was imported and not trained keeps the template and the mask that its tokenizer came with.
+    Where targets are split in another way, their tokenizer stands beside them. A model that was imported and not
+    trained keeps the template and the mask that its tokenizer came with.
     """
     tokenizer, model = loaded.source_tokenizer, loaded.recipe.model
     vocabulary, content = tokenizer.vocabulary, json.loads(tokenizer.to_json())
@@ -171,18 +160,13 @@ def tokenizer_files(loaded: LoadedModel) -> dict[str, bytes]:
             token | {"lstrip": True} if token["id"] in marks else token for token in content["added_tokens"]
         ]
     end = next((names[id] for id in vocabulary.ends if id in names), separator)
-    tokens = {
-        "bos_token": vocabulary.bos_id,
-        "eos_token": end,
-        "unk_token": vocabulary.unk,
-        "pad_token": vocabulary.pad,
-    }
+    tokens = {"bos_token": vocabulary.bos_id, "eos_token": end}
+    tokens |= {"unk_token": vocabulary.unk, "pad_token": vocabulary.pad}
     has_masks = not model.causal or model.SOURCE or "mask" in loaded.recipe.objective.TOKENS
     tokens |= {"mask_token": vocabulary.mask} if has_masks else {}
     tokens |= {} if model.causal else {"cls_token": begin, "sep_token": separator}
-    named = {
-        key: names[token] if isinstance(token, int) else token for key, token in tokens.items() if token is not None
-    }
+    given = {key: token for key, token in tokens.items() if token is not None}
+    named = {key: names[token] if isinstance(token, int) else token for key, token in given.items()}
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": loaded.model.context,
@@ -194,10 +178,11 @@ def tokenizer_files(loaded: LoadedModel) -> dict[str, bytes]:
             settings["chat_template"] = CHAT % {"separator": json.dumps(separator)}
     if loaded.model.n_types > 1:
         settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
-    return {
+    files = {
         "tokenizer.json": json.dumps(content, indent=1, ensure_ascii=False).encode(),
-        "tokenizer_config.json": show_json(settings | named).encode(),
+        SETTINGS: show_json(settings | named).encode(),
     }
+    return files if tokenizer is loaded.tokenizer else files | {SAVED_TARGETS: loaded.tokenizer.to_json().encode()}
 
 
 def _template(loaded: LoadedModel, names: dict[int, str], processor: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mini_tf.hf.export_folder import new_folder
+from mini_tf.hf.formats import new_folder
 from mini_tf.system.errors import RunFault
 
 FILES = ["a", "b", "c"]

@@ -1,13 +1,14 @@
 """Texts are framed by an exported tokenizer as the commands of minitf frame them: the same outputs in transformers."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tokenizers
 from commands import QUIET, TINY, minitf, refused, results, trained
-from families import folder_of, transformers
+from families import folder_of, imported, transformers
 
 from mini_tf.data.tokenizers import SPECIALS
 from mini_tf.trained.opening import open_trained
@@ -65,17 +66,21 @@ TASKS = {
 }
 
 
+BPE = "tokenizer={kind: bpe, vocab_size: 300}"
+
+
 def finetuned(
-    folder: Path, model: str, objective: str, rows: str, tokenizer: str = "tokenizer={kind: bpe, vocab_size: 300}"
+    folder: Path, model: str, objective: str, rows: Sequence[dict[str, Any]], tokenizer: str = BPE, steps: int = 2
 ) -> Path:
-    (folder / "rows.jsonl").write_text(rows)
-    data = (f"data.train={folder / 'rows.jsonl'}", "data.val=null", "data.split=25%", tokenizer)
-    more = ("train.context=32", "train.steps=2", "optimizer.lr=0.1", *QUIET)
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = (f"data={{train: {folder / 'rows.jsonl'}, val: null, split: 25%}}", tokenizer)
+    more = ("train.context=32", f"train.steps={steps}", "optimizer.lr=0.1", *QUIET)
     done = minitf("finetune", TINY, *data, model, objective, *more, "-d", folder / "run")
     assert done.exit_code == 0, done.stderr
     return folder / "run"
 
 
+CLASSES = [{"text": f"a {n}", "label": "ab"[n % 2]} for n in range(20)]
 SECOND = ("the cat", "the dog", "the sun", "the sea")
 
 
@@ -83,23 +88,15 @@ SECOND = ("the cat", "the dog", "the sun", "the sea")
 def test_classes_have_the_same_probabilities(case: str, tmp_path: Path) -> None:
     model, objective, pairs = TASKS[case]
     rows = [{"text": f"a {n}", **({"text_pair": SECOND[n % 4]} if pairs else {})} for n in range(20)]
-    run = finetuned(
-        tmp_path,
-        model,
-        objective,
-        "".join(json.dumps(row | {"label": "ab"[n % 2]}) + "\n" for n, row in enumerate(rows)),
-    )
+    run = finetuned(tmp_path, model, objective, [row | {"label": "ab"[n % 2]} for n, row in enumerate(rows)])
     lines = minitf("predict", run, stdin="".join(json.dumps(row) + "\n" for row in rows[3:7])).stdout.splitlines()
     classify = pipeline("text-classification", exported(run), top_k=None)
     for row, line in zip(rows[3:7], lines, strict=True):
-        assert {one["label"]: one["score"] for one in classify([row])[0]} == pytest.approx(
-            json.loads(line)["scores"], abs=1e-5
-        )
-    assert minitf("import", tmp_path / "exported", "-o", tmp_path / "again").exit_code == 0
-    assert (
-        open_trained(tmp_path / "again", device="cpu").recipe.objective.pool
-        == open_trained(run, device="cpu").recipe.objective.pool
-    )
+        theirs = {label["label"]: label["score"] for label in classify([row])[0]}
+        assert theirs == pytest.approx(json.loads(line)["scores"], abs=1e-5)
+    imported(tmp_path / "exported", tmp_path / "again")
+    again, before = (open_trained(folder, device="cpu").recipe for folder in (tmp_path / "again", run))
+    assert again.objective.pool == before.objective.pool
     config = json.loads((tmp_path / "exported" / "config.json").read_text())
     assert (config["id2label"], config["label2id"]) == ({"0": "a", "1": "b"}, {"a": 0, "b": 1})
     assert (tmp_path / "exported" / "recipe.yaml").read_bytes() == (run / "resolved.yaml").read_bytes()
@@ -118,8 +115,8 @@ def test_a_classifier_of_a_decoder_needs_no_padding_token(tmp_path: Path) -> Non
         ["a b"], tokenizers.trainers.BpeTrainer(special_tokens=["</s>"], initial_alphabet=letters, show_progress=False)
     )
     made.save(str(tmp_path / "own.json"))
-    rows = "".join(json.dumps({"text": f"a {n}", "label": "ab"[n % 2]}) + "\n" for n in range(20))
-    run = finetuned(tmp_path, LLAMA, f"{LLAMA_CLASSES}text_end}}", rows, f"tokenizer={{path: {tmp_path / 'own.json'}}}")
+    own = f"tokenizer={{path: {tmp_path / 'own.json'}}}"
+    run = finetuned(tmp_path, LLAMA, f"{LLAMA_CLASSES}text_end}}", CLASSES, own)
     classify = pipeline("text-classification", exported(run), top_k=None)
     ours = json.loads(minitf("predict", run, stdin="a 3\n").stdout)["scores"]
     assert {one["label"]: one["score"] for one in classify(["a 3"])[0]} == pytest.approx(ours, abs=1e-5)
@@ -127,18 +124,18 @@ def test_a_classifier_of_a_decoder_needs_no_padding_token(tmp_path: Path) -> Non
 
 def test_numbers_are_the_same(tmp_path: Path) -> None:
     """An exported model predicts numbers, not those that training standardized."""
-    rows = "".join(json.dumps({"text": f"a {n % 7}", "label": 100 + 20 * (n % 7)}) + "\n" for n in range(40))
+    rows = [{"text": f"a {n % 7}", "label": 100 + 20 * (n % 7)} for n in range(40)]
     run = finetuned(tmp_path, BERT_TASK, "objective={kind: regress, pool: first, dense: tanh}", rows)
     ours = json.loads(minitf("predict", run, stdin="a 3\n").stdout)["label"]
     regress = pipeline("text-classification", exported(run), function_to_apply="none")
     assert regress("a 3")[0]["score"] == pytest.approx(ours, rel=1e-6)
-    assert minitf("import", tmp_path / "exported", "-o", tmp_path / "again").exit_code == 0
+    imported(tmp_path / "exported", tmp_path / "again")
     again = json.loads(minitf("predict", tmp_path / "again", stdin="a 3\n").stdout)["label"]
     assert again == pytest.approx(ours, rel=1e-6)
 
 
 def test_a_mean_without_a_bias_that_could_have_it_is_refused(tmp_path: Path) -> None:
-    rows = "".join(json.dumps({"text": f"a {n}", "label": 3 + n % 5}) + "\n" for n in range(40))
+    rows = [{"text": f"a {n}", "label": 3 + n % 5} for n in range(40)]
     objective = "objective={kind: regress, dense: null, head_bias: false, pool: text_end}"
     run = finetuned(tmp_path, LLAMA, objective, rows)
     done = minitf("export", run, "-o", tmp_path / "out", "--to", "llama")
@@ -146,8 +143,7 @@ def test_a_mean_without_a_bias_that_could_have_it_is_refused(tmp_path: Path) -> 
 
 
 def test_a_classifier_of_the_mean_is_refused_with_a_way_out(tmp_path: Path) -> None:
-    rows = "".join(json.dumps({"text": f"a {n}", "label": "ab"[n % 2]}) + "\n" for n in range(20))
-    run = finetuned(tmp_path, BERT_TASK, "objective={kind: classify}", rows)
+    run = finetuned(tmp_path, BERT_TASK, "objective={kind: classify}", CLASSES)
     done = minitf("export", run, "-o", tmp_path / "out", "--to", "bert")
     way = "trained with objective.dense=tanh objective.pool=first its objective fits"
     refused(done, "objective.pool is mean, which bert has first", way, exit_code=5)
@@ -159,12 +155,10 @@ def test_prompts_are_continued_with_the_same_text(tmp_path: Path) -> None:
     generate = pipeline("text-generation", exported(run))
     [theirs] = generate("The ", max_new_tokens=12, do_sample=False, return_full_text=False)
     assert theirs["generated_text"] == ours.removesuffix("\n")
-    several = [
-        "The ",
-        "Once upon a time there was a cat, and it ",
-    ]  # padded on the left, as the tokenizer says by itself
-    together = generate(several, max_new_tokens=12, do_sample=False, return_full_text=False, batch_size=2)
-    alone = [generate(prompt, max_new_tokens=12, do_sample=False, return_full_text=False)[0] for prompt in several]
+    options = {"max_new_tokens": 12, "do_sample": False, "return_full_text": False}
+    several = ["The ", "Once upon a time there was a cat, and it "]
+    together = generate(several, **options, batch_size=2)  # padded on the left, as the tokenizer says by itself
+    alone = [generate(prompt, **options)[0] for prompt in several]
     assert [texts[0] for texts in together] == alone
     assert transformers().AutoTokenizer.from_pretrained(tmp_path / "exported").padding_side == "left"
 
@@ -180,34 +174,22 @@ def test_sources_end_with_a_separator_and_begin_with_none(tmp_path: Path) -> Non
     assert ids == [*tokenizer("go", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
     ours = minitf("generate", run, "go 1", "--greedy", "--max-new-tokens", "6").stdout
     model = transformers().MarianMTModel.from_pretrained(folder)
-    two = trained(
-        tmp_path / "two",
-        "train.steps=1",
-        MARIAN,
-        *data,
-        "tokenizer={kind: byte, source: {kind: char}}",
-        "model.tied=true",
-    )
+    tokenizers_ = ("tokenizer={kind: byte, source: {kind: char}}", "model.tied=true")
+    two = trained(tmp_path / "two", "train.steps=1", MARIAN, *data, *tokenizers_)
     refused(minitf("export", two, "-o", tmp_path / "no"), "two vocabularies", "--to safetensors", exit_code=5)
     suppressed = [id for id in tokenizer.all_special_ids if id != tokenizer.eos_token_id]
-    [found] = model.generate(
-        **tokenizer("go 1", return_tensors="pt"),
-        do_sample=False,
-        num_beams=1,
-        max_new_tokens=6,
-        suppress_tokens=suppressed,
-    )
+    options = {"do_sample": False, "num_beams": 1, "max_new_tokens": 6, "suppress_tokens": suppressed}
+    [found] = model.generate(**tokenizer("go 1", return_tensors="pt"), **options)
     assert tokenizer.decode(found, skip_special_tokens=True) == ours.removesuffix("\n")
 
 
 def test_a_model_that_was_only_imported_keeps_its_template(tmp_path: Path) -> None:
     source = folder_of("bert", tmp_path / "theirs")
     theirs = tokenizers.Tokenizer.from_file(str(source / "tokenizer.json"))
-    theirs.post_processor = tokenizers.processors.TemplateProcessing(
-        "<s> $A <s>", special_tokens=[("<s>", theirs.token_to_id("<s>"))]
-    )
+    special = [("<s>", theirs.token_to_id("<s>"))]
+    theirs.post_processor = tokenizers.processors.TemplateProcessing("<s> $A <s>", special_tokens=special)
     theirs.save(str(source / "tokenizer.json"))
-    assert minitf("import", source, "-o", tmp_path / "run").exit_code == 0
+    imported(source, tmp_path / "run")
     for options in ((), ("--step", "best")):
         done = minitf("export", tmp_path / "run", "-o", tmp_path / f"out{len(options)}", *options)
         assert done.exit_code == 0, done.stderr
@@ -218,33 +200,14 @@ def test_a_model_that_was_only_imported_keeps_its_template(tmp_path: Path) -> No
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_tagger_is_written_if_its_output_layer_has_a_bias(bias: bool, tmp_path: Path) -> None:
     """Theirs always has one; the proof compares the outputs."""
-    (tmp_path / "tags.conll").write_text("".join(f"{word}\tO\nbat\tB-x\n\n" for word in "abcdefgh"))
-    data = (
-        f"data.train={tmp_path / 'tags.conll'}",
-        "data.val=null",
-        "data.split=25%",
-        "tokenizer={kind: wordpiece, vocab_size: 120}",
-    )
-    objective = f"objective={{kind: tag, head_bias: {str(bias).lower()}}}"
-    done = minitf(
-        "finetune",
-        TINY,
-        *data,
-        BERT_TASK,
-        objective,
-        "train.context=32",
-        "train.steps=1",
-        *QUIET,
-        "-d",
-        tmp_path / "run",
-    )
-    assert done.exit_code == 0, done.stderr
-    done = minitf("export", tmp_path / "run", "-o", tmp_path / "out", "--to", "bert")
+    rows = [{"tokens": [letter, "bat"], "tags": ["O", "B-x"]} for letter in "abcdefgh"]
+    tokenizer = "tokenizer={kind: wordpiece, vocab_size: 120}"
+    run = finetuned(tmp_path, BERT_TASK, f"objective={{kind: tag, head_bias: {str(bias).lower()}}}", rows, tokenizer, 1)
+    done = minitf("export", run, "-o", tmp_path / "out", "--to", "bert")
     if bias:
         assert done.exit_code == 0, done.stderr
-        assert json.loads((tmp_path / "out" / "config.json").read_text())["architectures"] == [
-            "BertForTokenClassification"
-        ]
+        config = json.loads((tmp_path / "out" / "config.json").read_text())
+        assert config["architectures"] == ["BertForTokenClassification"]
     else:
         refused(done, "objective.head_bias is False, which bert has True", exit_code=5)
 
@@ -257,11 +220,8 @@ def test_a_model_of_chats_answers_messages_again_when_it_comes_back(model: str, 
     data = (f"data={{train: {tmp_path / 'rows.jsonl'}, split: 25%}}", "objective=instruct", "eval.translations=0")
     run = trained(tmp_path / "run", *data, model, "train={steps: 4, batch_size: 8, context: 32}")
     theirs = exported(run)
-    chat = (
-        {"role": "user", "content": "say dog"},
-        {"role": "assistant", "content": "dog"},
-        {"role": "user", "content": "?"},
-    )
+    said = (("user", "say dog"), ("assistant", "dog"), ("user", "?"))
+    chat = [{"role": role, "content": content} for role, content in said]
     asked = "say red", json.dumps({"messages": chat}), "--seed", "1", "--max-new-tokens", "12"
     answers = minitf("generate", run, *asked).stdout
     for folder in (theirs, tmp_path / "saved"):
@@ -277,9 +237,8 @@ def test_a_model_of_chats_answers_messages_again_when_it_comes_back(model: str, 
 
 def test_another_chat_template_is_left_out_and_named(tmp_path: Path) -> None:
     folder = folder_of("llama", tmp_path / "theirs")
-    (folder / "chat_template.jinja").write_text(
-        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}"
-    )
+    template = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}"
+    (folder / "chat_template.jinja").write_text(template)
     done = minitf("import", folder, "-o", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
     assert "left out: its chat template" in done.stderr

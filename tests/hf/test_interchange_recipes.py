@@ -4,10 +4,11 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import QUIET, minitf, results, trained
-from families import transformers
+from families import exported, imported, transformers
 from hostile import HOSTILE
 from safetensors.torch import load_file
 
@@ -40,9 +41,8 @@ WAYS = {
 def chosen(name: str, *overrides: str, to: str | None = None, exact: bool = False) -> Written:
     recipe = read(name, overrides).recipe
     labels = Labels(("a", "b"), (1, 1)) if recipe.objective.DATASET in ("classes", "tags") else None
-    return choose(
-        recipe, Facts(Vocabulary(400, pad=0, unk=1, separator=2, mask=3), recipe.train.context, labels), to, (), exact
-    )
+    vocabulary = Vocabulary(400, pad=0, unk=1, separator=2, mask=3)
+    return choose(recipe, Facts(vocabulary, recipe.train.context, labels), to, (), exact)
 
 
 def row(name: str) -> str:
@@ -51,10 +51,8 @@ def row(name: str) -> str:
         return f"`{chosen(name).head.architecture}`"
     except RunFault as refused:
         reasons = re.sub(r"this model cannot be written as .*?(nearest is \w+, but |: )", "", refused.message)
-        first, *more = sorted(
-            re.split(r"; (?=model\.|objective\.|\w+'s config)", reasons),
-            key=lambda reason: ("config.json" in reason, ".kind is" not in reason),
-        )
+        each = re.split(r"; (?=model\.|objective\.|\w+'s config)", reasons)
+        first, *more = sorted(each, key=lambda reason: ("config.json" in reason, ".kind is" not in reason))
         return f"code: {first}" + (f"; {len(more)} more" if more else "")
 
 
@@ -78,15 +76,7 @@ def test_matrices_of_an_adapter_are_stored_as_they_are() -> None:
     assert re.findall(r"model\.([\w.]+) is", refused.value.message) == ["activation", "attention.scale"]
 
 
-NAMED = (
-    "norm",
-    "norm_place",
-    "embed_norm",
-    "positions.kind",
-    "head",
-    "n_types",
-    "attention.qk_norm",
-)
+NAMED = ("norm", "norm_place", "embed_norm", "positions.kind", "head", "n_types", "attention.qk_norm")
 
 
 @pytest.mark.parametrize(
@@ -96,14 +86,8 @@ NAMED = (
         ("model.d_embedding=16", ["model.d_embedding is 16, which bert has 192"]),
         ("model.output_bias=true", ["model.output_bias is true, which bert has false"]),
         ("model.norm_place=pre", ["model.norm_place is pre, which bert has post"]),
-        (
-            "model.activation=geglu",
-            ["bert's config.json: hidden_act is 'geglu'; bert has gelu, gelu_new, gelu_pytorch_tanh, relu, relu2"],
-        ),
-        (
-            "model.attention.qk_norm=true",
-            ["attention.qk_norm is true, which bert has false"],
-        ),
+        ("model.activation=geglu", ["bert's config.json: hidden_act is 'geglu'; bert has gelu, gelu_new, "]),
+        ("model.attention.qk_norm=true", ["attention.qk_norm is true, which bert has false"]),
         ("model.d_ff=0", ["intermediate_size is 0; it must be a whole number from 1", "model.d_ff is 0"]),
     ],
 )
@@ -121,23 +105,15 @@ SMALL = (
     *("model.d_model=16", "model.n_layers=1", "model.n_heads=2", "model.init=scaled", "model.init_std=0.3"),
 )
 WORDS = [f"The cat {n} sat. It was red." for n in range(40)]
-ROWS = {
-    "text": ("text.txt", "{}", "\n\n".join(WORDS)),
-    "classify": (
-        "rows.tsv",
-        "{}, fields: {{text: text, label: label}}",
-        "label\ttext\n" + "".join(f"{n % 2}\t{text}\n" for n, text in enumerate(WORDS)),
-    ),
-    "tag": ("tags.conll", "{}", "".join(f"cat\tB-x\n{n}\tI-x\nsat\tO\n\n" for n in range(40))),
-    "seq2seq": ("source.txt", "{{source: {0}, target: {0}}}", "\n".join(WORDS)),
-    "contrastive": (
-        "texts.jsonl",
-        "{}",
-        "".join(json.dumps({"text": text, "positive": text[:9]}) + "\n" for text in WORDS),
-    ),
-    "instruct": ("chats.jsonl", "{}", "".join(json.dumps({"prompt": text, "response": text}) + "\n" for text in WORDS)),
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "classify": [{"text": text, "label": str(n % 2)} for n, text in enumerate(WORDS)],
+    "tag": [{"tokens": ["cat", str(n), "sat"], "tags": ["B-x", "I-x", "O"]} for n in range(40)],
+    "seq2seq": [{"source": text, "target": text} for text in WORDS],
+    "contrastive": [{"text": text, "positive": text[:9]} for text in WORDS],
+    "instruct": [{"prompt": text, "response": text} for text in WORDS],
 }
-"""By objective: a file, the section `data.train` and what follows it, the content."""
+"""By objective; of others the texts alone."""
+FIELDS = {"classify": "{text: text, label: label}", "seq2seq": "{source: source, target: target}"}
 SIZES = {
     "transformer-base": ("model.d_ff=32",),
     "perceiver-nano": ("model.decoder={n_heads: 8, d_k: 32, d_v: 2, d_ff: 16}",),
@@ -149,19 +125,13 @@ def small_run(name: str, folder: Path, *overrides: str) -> Path:
     """A run of a shipped recipe with a tiny model, on a few rows, whose weights are not 0."""
     recipe = read(name).recipe
     kind = recipe.objective.kind
-    file, data, content = ROWS.get(kind, ROWS["text"])
-    (folder / file).write_text(content)
-    train = f"data={{train: {data.format(folder / file)}, val: null, split: 25%}}"
+    rows = ROWS.get(kind, [{"text": text} for text in WORDS])
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = f"data={{train: {folder / 'rows.jsonl'}, val: null, split: 25%, fields: {FIELDS.get(kind, '{}')}}}"
     size = () if recipe.tokenizer.kind in ("char", "byte") else ("tokenizer.vocab_size=300",)
     more = (*size, *SMALL, *overrides, *SIZES.get(name, ()), *QUIET)
-    done = minitf(
-        "finetune" if kind in ("classify", "tag", "contrastive") else "pretrain",
-        name,
-        train,
-        *more,
-        "-d",
-        folder / "run",
-    )
+    command = "finetune" if kind in ("classify", "tag", "contrastive") else "pretrain"
+    done = minitf(command, name, data, *more, "-d", folder / "run")
     assert done.exit_code == 0, done.stderr
     return folder / "run"
 
@@ -188,15 +158,14 @@ def test_a_small_model_of_a_shipped_recipe_is_theirs(name: str, tmp_path: Path) 
         assert getattr(transformers().GenerationConfig.from_pretrained(out), key) == value
     assert open_foreign(out).recipe.generate == bundle.recipe.generate.model_copy(update={"prompt": ""})
     if not bundle.model.needs_source and bundle.recipe.objective.HEAD:
-        assert minitf("import", out, "-o", tmp_path / "again").exit_code == 0
+        imported(out, tmp_path / "again")
         model = transformers().AutoModelForCausalLM.from_pretrained(out)
         assert f"`{type(model).__name__}`" == SHIPPED[name]
         generate = transformers().pipeline("text-generation", model=model, tokenizer=theirs, device="cpu")
         [text] = generate("The cat", max_new_tokens=12, do_sample=False, return_full_text=False)
         for folder in (run, tmp_path / "again"):
-            [ours] = results(
-                minitf("generate", folder, "The cat", "--greedy", "--max-new-tokens", "12", "--json").stdout
-            )
+            done = minitf("generate", folder, "The cat", "--greedy", "--max-new-tokens", "12", "--json")
+            [ours] = results(done.stdout)
             assert ours["texts"] == [text["generated_text"]]
         if bundle.recipe.objective.kind == "instruct":
             messages = [{"role": "user", "content": "The cat"}]
@@ -216,9 +185,7 @@ def test_a_row_of_the_page_trains_and_is_exported(name: str, family: str, tmp_pa
 
 def difference(run: Path, *options: str) -> float:
     """What parity.json of an export says that transformers' model differs, by the largest output."""
-    done = minitf("export", run, "-o", run.parent / "out", *options)
-    assert done.exit_code == 0, done.stderr
-    parity = json.loads((run.parent / "out" / "parity.json").read_text())
+    parity = exported(run, run.parent / "out", *options)
     assert parity["reader"].startswith("transformers")
     return float(parity["largest_difference"]) / max(1.0, parity["largest_output"])
 
@@ -235,11 +202,8 @@ LEAN = {
 
 @pytest.mark.parametrize("family", LEAN)
 def test_biases_and_norm_weights_that_a_model_lacks_are_0_and_1_in_the_files(family: str, tmp_path: Path) -> None:
-    run = trained(
-        tmp_path / "run",
-        "train.steps=2",
-        f"model={{{LEAN[family]}, bias: false, d_model: 16, n_layers: 1, n_heads: 2}}",
-    )
+    model = f"model={{{LEAN[family]}, bias: false, d_model: 16, n_layers: 1, n_heads: 2}}"
+    run = trained(tmp_path / "run", "train.steps=2", model)
     assert difference(run, "--to", family) < 1e-5
     written = load_file(tmp_path / "out" / "model.safetensors")
     norms = [tensor for name, tensor in written.items() if "norm" in name.lower() or ".ln_" in name]

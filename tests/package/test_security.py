@@ -378,7 +378,7 @@ ALONE = {
     # the code of a model, which was just written, runs where there is no minitf
     "subprocess": {
         *("drawing/plotting.py", "parallel/launching.py", "testing/kinds.py"),
-        "hf/formats/_code/fresh_proof.py",
+        "hf/formats/code.py",
     },
     "huggingface_hub": {"system/hub.py"},  # models by the name hf:ORG/NAME, which a user wrote
     "datasets": {"data/formats/hub_datasets.py"},  # data by that name; from version 4 on it has no scripts
@@ -471,7 +471,7 @@ OWN_CODE = PACKAGE / "hf" / "formats" / "_code"
 STARTS = {
     LAUNCHER: {"subprocess.Popen"},
     KINDS: {"subprocess.run"},
-    OWN_CODE / "fresh_proof.py": {"subprocess.run"},
+    OWN_CODE.parent / "code.py": {"subprocess.run"},
 }
 """What may start processes, and how: only this program itself, or a Python that reads what it just wrote."""
 

@@ -16,15 +16,15 @@ from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.tokenizer_files import find_two
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.hf.config_json import NO_EFFECT, Config, no_such_model
-from mini_tf.hf.equivalence import GATED
-from mini_tf.hf.gguf_architecture import GgufArchitecture
-from mini_tf.hf.layouts import Layer, Layout, Names, within
+from mini_tf.hf.layouts import GgufArchitecture, Layer, Layout, Names, within
 from mini_tf.hf.tokenizer_config import chat_separator, end_ids, forced_bos, pad_token, special_token
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.kinds import Kind, settings_of
 
 NEXT_TOKEN = {"kind": "next_token"}
 """The objective of a head that continues texts."""
+GATED = {"relu2": "reglu"}
+"""Activations, and those with a gate that are the same if gate and value are equal: relu(x) x = relu(x)^2."""
 __all__ = ["Config", "ConfigKey", "Facts", "Family", "Head", "Layout", "Names", "their_word", "value_of"]
 
 
@@ -48,6 +48,12 @@ class Head(NamedTuple):
     numbers: bool = False
 
     @property
+    def over_tokens(self) -> bool:
+        """Whether its outputs are over the vocabulary."""
+        own: Any = None if self.objective is None else settings_of("objectives", self.objective["kind"])
+        return own is not None and "tokens" in own.PREDICTS
+
+    @property
     def masked(self) -> bool:
         """Whether it is a masked-LM head."""
         return self.objective is not None and bool(self.objective["kind"] == "masked")
@@ -56,8 +62,7 @@ class Head(NamedTuple):
         """Whether a model that was trained with `objective` has this head."""
         if self.objective is None:
             return "tokens" in objective.PREDICTS or not objective.HEAD
-        own: Any = settings_of("objectives", self.objective["kind"])
-        return "tokens" in own.PREDICTS if "tokens" in objective.PREDICTS else objective.kind == self.objective["kind"]
+        return self.over_tokens if "tokens" in objective.PREDICTS else objective.kind == self.objective["kind"]
 
     def with_pool_of(self, objective: ObjectiveSettings) -> "Head":
         """This head with the pooling of an objective alone."""
@@ -111,9 +116,8 @@ class ConfigKey(NamedTuple):
         if not self.ours:
             return self.default
         side, _, name = self.ours.rpartition(".")
-        value = getattr(
-            model.source_stack if side else model, {"d_ff": "hidden_dim", "d_k": "head_dim"}.get(name, name)
-        )
+        computed = {"d_ff": "hidden_dim", "d_k": "head_dim"}.get(name, name)
+        value = getattr(model.source_stack if side else model, computed)
         return value if self.words is None else their_word(value, self.words)
 
 
@@ -256,26 +260,11 @@ class Family(Kind):
         model = self.settings(config, head)
         self._refuse_other_models(config, settings)
         objective = {**(head.objective or {"kind": settings.OBJECTIVE}), **head.needs, **self.pooling(config, head)}
-        separator = chat_separator(folder, config) if head.objective == NEXT_TOKEN else None
-        # The recipe must say how long it trains; a run that was imported has no step.
-        roles = {"separator": self.SEPARATOR, "begin": self.BEGIN}
-        named = {key: special_token(folder, role, config) for key, role in roles.items() if role is not None}
-        named["pad"] = pad_token(folder, config)
-        if settings.SOURCE and (first := special_token(folder, "decoder_start_token", config)) is not None:
-            named["begin"] = first
-        tokenizer: dict[str, Any] = {"path": str(folder)} | {
-            key: name for key, name in named.items() if name is not None
-        }
-        if settings.SOURCE or "causal" in settings.DIRECTIONS:
-            tokenizer |= {"ends": end_ids(folder, config)}
-        if settings.SOURCE and (first_id := forced_bos(folder, config)) is not None:
-            tokenizer |= {"forced_bos": first_id}
-        if settings.SOURCE and (two := find_two(folder)) is not None:
-            tokenizer |= {"path": str(two[0]), "source": tokenizer | {"path": str(two[1])}}
-        if separator is not None:
+        tokenizer = self._tokenizer(config, folder, settings)
+        if head.objective == NEXT_TOKEN and (separator := chat_separator(folder, config)) is not None:
             objective, tokenizer = {"kind": "instruct"}, tokenizer | {"separator": separator}
         data = {} if head.data is None else {"train": head.data}
-        train = {"steps": 1, "context": self.context(config)}
+        train = {"steps": 1, "context": self.context(config)}  # a recipe must say how long it trains
         config.integer("vocab_size")
         config.refuse_unread(f"{NO_EFFECT}|{self.NO_EFFECT}")
         config.check()
@@ -287,14 +276,32 @@ class Family(Kind):
             "train": train,
         }
 
+    def _tokenizer(self, config: Config, folder: Path, settings: Any) -> dict[str, Any]:
+        """The section `tokenizer`."""
+        roles = {"separator": self.SEPARATOR, "begin": self.BEGIN}
+        named = {key: special_token(folder, role, config) for key, role in roles.items() if role is not None}
+        named["pad"] = pad_token(folder, config)
+        if settings.SOURCE and (first := special_token(folder, "decoder_start_token", config)) is not None:
+            named["begin"] = first
+        section: dict[str, Any] = {
+            "path": str(folder),
+            **{key: name for key, name in named.items() if name is not None},
+        }
+        if settings.SOURCE or "causal" in settings.DIRECTIONS:
+            section["ends"] = end_ids(folder, config)
+        if settings.SOURCE and (first_id := forced_bos(folder, config)) is not None:
+            section["forced_bos"] = first_id
+        if settings.SOURCE and (two := find_two(folder)) is not None:
+            section |= {"path": str(two[0]), "source": section | {"path": str(two[1])}}
+        return section
+
     def _refuse_other_models(self, config: Config, settings: Any) -> None:
         """Refuse keys of every family that stand for what no model of minitf has."""
         if "auto_map" in config.values:
             config.refuse("auto_map", "it names code of the model's own, which minitf never runs")
         if config.has("quantization_config"):
-            config.refuse(
-                "quantization_config", "minitf reads no quantized weights: save the model with floating-point numbers"
-            )
+            must = "minitf reads no quantized weights: save the model with floating-point numbers"
+            config.refuse("quantization_config", must)
         config.only("is_encoder_decoder", bool(settings.SOURCE))
         config.only("add_cross_attention", False)
         config.only("cross_attention_hidden_size")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from mini_tf.hf.families import NEXT_TOKEN, Config, ConfigKey, Facts, Family, Head, Layout, value_of
-from mini_tf.hf.layouts import Layer, Names, as_row, within
+from mini_tf.hf.layouts import Layer, Names, Twice, as_row, shifted, within
 from mini_tf.recipe.kinds import Kind
 
 Item = TypeVar("Item")
@@ -100,6 +100,8 @@ class EncoderFamily(Family):
     """The names of the masked-LM head: its dense layer, the norm behind it, the output layer."""
     CLASSES: ClassVar[tuple[str, str]] = ("classifier.dense", "classifier.out_proj")
     """Those of the head of texts: its dense layer and its output layer; a head of tokens has "classifier" alone."""
+    BIAS: ClassVar[str | None] = None
+    """That of the bias of the masked-LM head, which untied files have under two names."""
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
         settings = super().settings(config, head) | {"head": "bert" if head.masked else "linear"}
@@ -115,23 +117,64 @@ class EncoderFamily(Family):
         else:
             dense, output = self.CLASSES
             own = zip(("head.dense", "head.linear"), (dense, output if head.pools else "classifier"), strict=True)
-        return {**super().names(model, head), **{ours: Layout(theirs) for ours, theirs in own}}
+        names = {**super().names(model, head), **{ours: Layout(theirs) for ours, theirs in own}}
+        if head.masked and self.BIAS is not None:
+            output_bias = f"{self.PREDICTIONS[-1]}.bias"
+            names["head.linear.bias"] = Layout(self.BIAS) if model.tied else Twice(output_bias, self.BIAS)
+        return names
 
 
-def encoder_heads(name: str, dense: str, *others: Head) -> tuple[Head, ...]:
-    """Heads of masked tokens, `others`, of classes of tokens, of texts by their first token behind `dense`, and none.
+def encoder_heads(
+    name: str, dense: str, *others: Head, pools: tuple[str, ...] = ("first",), token_dense: str | None = None
+) -> tuple[Head, ...]:
+    """Heads of masked tokens, `others`, of classes of tokens, of classes or numbers of texts, and none.
 
-    dense: the activation of the dense layer.
+    dense, token_dense: the activations of the dense layers of the heads of texts and of tokens.
     """
     texts, needs = f"{name}ForSequenceClassification", {"dense": dense, "head_bias": True}
     return (
         Head(f"{name}ForMaskedLM", {"kind": "masked"}),
         *others,
-        Head(f"{name}ForTokenClassification", {"kind": "tag"}, needs={**RAW, "dense": None, "head_bias": True}),
-        Head(texts, {"kind": "classify"}, needs={**RAW, **needs}, pools=("first",)),
-        Head(texts, {"kind": "regress"}, needs={"wide": None, **needs}, pools=("first",), numbers=True),
+        Head(f"{name}ForTokenClassification", {"kind": "tag"}, needs={**RAW, "dense": token_dense, "head_bias": True}),
+        Head(texts, {"kind": "classify"}, needs={**RAW, **needs}, pools=pools),
+        Head(texts, {"kind": "regress"}, needs={"wide": None, **needs}, pools=pools, numbers=True),
         Head(f"{name}Model", None, True, "last_hidden_state"),
     )
+
+
+PAD = 1
+"""RoBERTa's id of the padding token; the position of the first token is the row after it."""
+
+
+class RobertaLayers(EncoderFamily):
+    """What RoBERTa and XLM-RoBERTa share: BERT whose positions count from the row after that of padding."""
+
+    PREFIX = "roberta."
+    ONLY = {"position_embedding_type": "absolute"}
+    PREDICTIONS = ("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder")
+    BIAS = "lm_head.bias"
+    TIED = {"lm_head.decoder.weight": ".embeddings.word_embeddings.weight", "lm_head.decoder.bias": BIAS}
+    COMPUTED = IDS
+    DROPPED = {**POOLER, r"lm_head\..*": UNUSED_HEAD}
+
+    def settings(self, config: Config, head: Head) -> dict[str, Any]:
+        if config.get("pad_token_id") != PAD:
+            config.refuse("pad_token_id", f"positions are counted from the id of padding, which must be {PAD}")
+        if head.masked:
+            config.only("hidden_act", "gelu", why=", the activation of its masked-LM head")
+        return super().settings(config, head)
+
+    def config(self, model: Any, facts: Facts) -> dict[str, Any]:
+        written = super().config(model, facts)
+        length = written["max_position_embeddings"] + PAD + 1
+        return written | {"max_position_embeddings": length, "pad_token_id": facts.vocabulary.pad}
+
+    def names(self, model: Any, head: Head) -> Names:
+        table = shifted(".embeddings.position_embeddings", PAD + 1)
+        return {**super().names(model, head), "embedding.position.table": table}
+
+    def context(self, config: Config) -> int:
+        return config.integer("max_position_embeddings", least=PAD + 2) - PAD - 1
 
 
 HAS_BIAS = "minitf_final_logits_bias"

@@ -4,7 +4,7 @@ Source: Sanh et al. 2019, arXiv:1910.01108, and transformers' DistilBertForMaske
 """
 
 from mini_tf.hf.families._architectures import GELUS, UNUSED_HEAD, EncoderFamily, encoder_heads, encoder_keys
-from mini_tf.hf.gguf_architecture import GgufArchitecture
+from mini_tf.hf.layouts import GgufArchitecture
 
 
 class Settings(EncoderFamily):

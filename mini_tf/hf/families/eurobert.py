@@ -6,23 +6,15 @@ Source: Boizard et al. 2025, arXiv:2503.05500, and transformers' EuroBertForMask
 from typing import Any
 
 from mini_tf.hf.families import Config, Head, Layout, Names
-from mini_tf.hf.families._architectures import RAW
+from mini_tf.hf.families._architectures import encoder_heads
 from mini_tf.hf.families._llama_layers import LlamaLayers, as_heads, llama_keys
 
-TEXTS, POOLING = "EuroBertForSequenceClassification", "classifier_pooling"
-NEEDS = {"dense": "gelu", "head_bias": True}
-POOLS = ("mean", "first")
+POOLING = "classifier_pooling"
 
 
 class Settings(LlamaLayers):
     MODEL = "encoder"
-    HEADS = (
-        Head("EuroBertForMaskedLM", {"kind": "masked"}),
-        Head("EuroBertForTokenClassification", {"kind": "tag"}, needs={**RAW, "dense": None, "head_bias": True}),
-        Head(TEXTS, {"kind": "classify"}, needs={**RAW, **NEEDS}, pools=POOLS),
-        Head(TEXTS, {"kind": "regress"}, needs={"wide": None, **NEEDS}, pools=POOLS, numbers=True),
-        Head("EuroBertModel", None, True, "last_hidden_state"),
-    )
+    HEADS = encoder_heads("EuroBert", "gelu", pools=("mean", "first"))
     KEYS = llama_keys(1e-5, as_heads)
     BEGIN = "cls_token"
     POOL = POOLING

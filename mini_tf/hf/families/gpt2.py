@@ -7,8 +7,7 @@ from typing import Any
 
 from mini_tf.hf.families import ConfigKey, Head, Names
 from mini_tf.hf.families._architectures import ACTIVATIONS, GELUS, DecoderFamily, decoder_heads
-from mini_tf.hf.gguf_architecture import GgufArchitecture
-from mini_tf.hf.layouts import transposed
+from mini_tf.hf.layouts import GgufArchitecture, transposed
 
 MATRICES = {
     "own.part.qkv": "attn.c_attn",

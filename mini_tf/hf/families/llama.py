@@ -5,17 +5,14 @@ Source: Touvron et al. 2023, arXiv:2302.13971, and transformers' LlamaForCausalL
 
 from mini_tf.hf.families._architectures import DecoderFamily, decoder_heads
 from mini_tf.hf.families._llama_layers import LlamaLayers, as_heads, llama_keys
-from mini_tf.hf.gguf_architecture import GgufArchitecture
+from mini_tf.hf.layouts import GgufArchitecture
 
 
 class Settings(DecoderFamily, LlamaLayers):
     HEADS = decoder_heads("Llama", "ForCausalLM")
     KEYS = llama_keys(1e-6, as_heads)
     ONLY = {"rope_interleaved": False}
-    GGUF = (
-        GgufArchitecture("llama", True, ("silu",)),
-        GgufArchitecture("arcee", True, ("relu",), gate=False),
-    )
+    GGUF = (GgufArchitecture("llama", True, ("silu",)), GgufArchitecture("arcee", True, ("relu",), gate=False))
     OUTPUT = "lm_head"
     SEPARATOR = "bos_token"
     NO_EFFECT = "pretraining_tp|is_llama_config"

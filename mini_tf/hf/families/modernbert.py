@@ -6,29 +6,18 @@ Source: Warner et al. 2024, arXiv:2412.13663, and transformers' ModernBertForMas
 from typing import Any
 
 from mini_tf.hf.families import Config, Facts, Family, Head, Layout, Names, their_word, value_of
-from mini_tf.hf.families._architectures import RAW, UNUSED_HEAD, shortest_period
+from mini_tf.hf.families._architectures import UNUSED_HEAD, encoder_heads, shortest_period
 
 GATED = {"gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh", "silu": "swiglu", "relu": "reglu"}
 PLAIN = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu"}
 FULL, SLIDING = "full_attention", "sliding_attention"
-TEXTS, NEEDS, POOLS = (
-    "ModernBertForSequenceClassification",
-    {"dense": "gelu_norm", "head_bias": True},
-    ("first", "mean"),
-)
 BASES = {FULL: ("global_rope_theta", 160000.0), SLIDING: ("local_rope_theta", 10000.0)}
 
 
 class Settings(Family):
     MODEL = "encoder"
     PREFIX = "model."
-    HEADS = (
-        Head("ModernBertForMaskedLM", {"kind": "masked"}),
-        Head("ModernBertForTokenClassification", {"kind": "tag"}, needs={**RAW, **NEEDS}),
-        Head(TEXTS, {"kind": "classify"}, needs={**RAW, **NEEDS}, pools=POOLS),
-        Head(TEXTS, {"kind": "regress"}, needs={"wide": None, **NEEDS}, pools=POOLS, numbers=True),
-        Head("ModernBertModel", None, True, "last_hidden_state"),
-    )
+    HEADS = encoder_heads("ModernBert", "gelu_norm", pools=("first", "mean"), token_dense="gelu_norm")
     BEGIN = "cls_token"
     POOL = "classifier_pooling"
     POOLS = {"cls": "first", "mean": "mean"}
@@ -54,15 +43,11 @@ class Settings(Family):
     DROPPED = {r"(head|decoder)\..*": UNUSED_HEAD}
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
-        bias, masked, tied = (
-            config.flag("attention_bias", False),
-            head.masked,
-            config.flag("tie_word_embeddings", True),
-        )
+        bias, tied = config.flag("attention_bias", False), config.flag("tie_word_embeddings", True)
         for key in ("mlp_bias", "norm_bias"):
             if config.flag(key, False) != bias:
                 config.refuse(key, "minitf has biases in all layers or in none, so it must equal attention_bias")
-        if masked:
+        if head.masked:
             config.only("decoder_bias", True)
         elif head.objective is not None:
             config.only("classifier_activation", "gelu", why=", the activation of its classifiers")
@@ -82,9 +67,9 @@ class Settings(Family):
             "norm_eps": config.number("norm_eps", 1e-5),
             "first_norm": False,
             "bias": bias,
-            "head": "bert" if masked else "linear",
-            "head_activation": config.word("classifier_activation", PLAIN, "gelu") if masked else None,
-            "tied": tied or not masked,
+            "head": "bert" if head.masked else "linear",
+            "head_activation": config.word("classifier_activation", PLAIN, "gelu") if head.masked else None,
+            "tied": tied or not head.masked,
             "embed_norm": True,
             "attention": tuple(mixers) if len(mixers) > 1 else mixers[0],
             "positions": {"kind": "rotary", **positions},
@@ -107,9 +92,8 @@ class Settings(Family):
 
     def config(self, model: Any, facts: Facts) -> dict[str, Any]:
         # What is no window is written as full attention, which reading it back finds out.
-        windows = [
-            value_of(model.attention[layer % len(model.attention)], "window", None) for layer in range(model.n_layers)
-        ]
+        mixers = [model.attention[layer % len(model.attention)] for layer in range(model.n_layers)]
+        windows = [value_of(mixer, "window", None) for mixer in mixers]
         types = [FULL if window is None else SLIDING for window in windows]
         given = value_of(model.positions, "layer_bases", ()) or (value_of(model.positions, "base", 10000.0),)
         bases = {one: given[layer % len(given)] for layer, one in enumerate(types)}
@@ -136,13 +120,12 @@ class Settings(Family):
         }
 
     def names(self, model: Any, head: Head) -> Names:
-        ours = ("head.transform.dense", "head.transform.norm") if head.masked else ("head.dense", "head.dense.norm")
-        dense = dict(zip(ours, (Layout("head.dense"), Layout("head.norm")), strict=True))
-        return {
-            **super().names(model, head),
-            **dense,
-            "head.linear": Layout("decoder" if head.masked else "classifier"),
-        }
+        dense, norm = (
+            ("head.transform.dense", "head.transform.norm") if head.masked else ("head.dense", "head.dense.norm")
+        )
+        output = Layout("decoder" if head.masked else "classifier")
+        own = {dense: Layout("head.dense"), norm: Layout("head.norm"), "head.linear": output}
+        return {**super().names(model, head), **own}
 
     def lacking(self, config: Config) -> set[str]:
         return set() if config.flag("classifier_bias", False) else {"head.dense.bias"}

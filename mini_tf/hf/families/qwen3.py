@@ -11,8 +11,7 @@ import torch
 from mini_tf.hf.families import Config, Head, Names
 from mini_tf.hf.families._architectures import DecoderFamily, decoder_heads
 from mini_tf.hf.families._llama_layers import LlamaLayers, llama_keys
-from mini_tf.hf.gguf_architecture import GgufArchitecture
-from mini_tf.hf.layouts import ScaledParts
+from mini_tf.hf.layouts import GgufArchitecture, ScaledParts
 from mini_tf.nn.attention import qk_norm_eps
 
 FULL = "full_attention"

@@ -3,8 +3,7 @@
 Source: Liu et al. 2019, arXiv:1907.11692, and transformers' RobertaForMaskedLM.
 """
 
-from mini_tf.hf.families._architectures import encoder_heads
-from mini_tf.hf.families._roberta_layers import RobertaLayers
+from mini_tf.hf.families._architectures import RobertaLayers, encoder_heads
 
 
 class Settings(RobertaLayers):

@@ -8,7 +8,7 @@ Source: Raffel et al. 2020, arXiv:1910.10683, and transformers' T5ForConditional
 from typing import Any
 
 from mini_tf.hf.families import Config, ConfigKey, Facts, Family, Head, Layout, Names, value_of
-from mini_tf.hf.layouts import Layer, scaled, within
+from mini_tf.hf.layouts import Layer, ScaledParts, within
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS
 
 WORDS = {
@@ -102,12 +102,9 @@ class Settings(Family):
             }
             names |= within(path, {**OWN, **forward}, f"{side}.block")
         names |= within("stack", CROSS, "decoder.block")
-        factor = model.d_model**-0.5
         return names | {
             "embedding.position.table": Layout(f"decoder.{BIAS}"),
             "source_embedding.position.table": Layout(f"encoder.{BIAS}"),
             "encoder.norm": Layout("encoder.final_layer_norm"),
-            "stack.norm": scaled("decoder.final_layer_norm", factor)
-            if model.tied
-            else Layout("decoder.final_layer_norm"),
+            "stack.norm": ScaledParts(["decoder.final_layer_norm"], [model.d_model**-0.5 if model.tied else 1.0]),
         }

@@ -3,8 +3,7 @@
 Source: Conneau et al. 2019, arXiv:1911.02116, and transformers' XLMRobertaForMaskedLM.
 """
 
-from mini_tf.hf.families._architectures import encoder_heads
-from mini_tf.hf.families._roberta_layers import RobertaLayers
+from mini_tf.hf.families._architectures import RobertaLayers, encoder_heads
 
 
 class Settings(RobertaLayers):

@@ -5,7 +5,7 @@ the logits of its classifier. Source: llama.cpp, src/models and gguf-py, by whic
 and one kind of rotation.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mini_tf.hf.families import NEXT_TOKEN, Head
 from mini_tf.hf.family_model import FamilyModel
-from mini_tf.hf.gguf_architecture import GgufArchitecture
+from mini_tf.hf.layouts import GgufArchitecture
 from mini_tf.system.errors import RunFault
 
 INVERSE_SOFTPLUS_OF_1, SOFTPLUS_0 = 0.5413248546129181, -100.0
@@ -56,9 +56,9 @@ def as_gguf(model: FamilyModel, names: Callable[[str, int], Any]) -> GgufModel:
         activation = activation_of(config)
         rotation = config.get("rope_parameters", {})
         scaled = rotation.get("rope_type", "default") != "default"
-        faults = [f"{architecture.word} has the activation {architecture.activations[0]}, not {activation}"]
-        faults = faults if activation not in architecture.activations else []
-        faults += _other_outputs(architecture, model.head)
+        faults = _other_outputs(architecture, model.head)
+        if activation not in architecture.activations:
+            faults.insert(0, f"{architecture.word} has the activation {architecture.activations[0]}, not {activation}")
         if not architecture.gate and not same_gate:
             faults.append(f"{architecture.word} has no gate, and gate and value of this model differ")
         if scaled and not architecture.scaled:
@@ -73,8 +73,12 @@ def as_gguf(model: FamilyModel, names: Callable[[str, int], Any]) -> GgufModel:
 
 def activation_of(config: Mapping[str, Any]) -> str:
     """The activation of a config.json, by the word there."""
-    names = ("hidden_act", "activation_function", "activation")
-    return str(next(config[name] for name in names if name in config))
+    return str(_first(config, ("hidden_act", "activation_function", "activation")))
+
+
+def _first(config: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """The value of the first of these keys that there is."""
+    return next(config[name] for name in names if name in config)
 
 
 def _other_outputs(architecture: GgufArchitecture, head: Head) -> list[str]:
@@ -97,10 +101,12 @@ def _encoder_weights(architecture: GgufArchitecture, model: FamilyModel) -> dict
         if model.head.pools or name.startswith(prefix)
     }
     classifier = dict(zip(architecture.classes or (), CLASSIFIER, strict=False)) if model.head.pools else {}
-    renamed = {
-        f"{theirs}.{part}": f"{ours}.{part}" for theirs, ours in classifier.items() for part in ("weight", "bias")
-    }
-    return {renamed.get(name, name): tensor for name, tensor in weights.items()}
+
+    def renamed(name: str) -> str:
+        module, _, part = name.rpartition(".")
+        return f"{classifier.get(module, module)}.{part}"
+
+    return {renamed(name): tensor for name, tensor in weights.items()}
 
 
 def _gate_is_value(weights: Mapping[str, Tensor]) -> bool:
@@ -115,9 +121,7 @@ def _written(
     scaled: Mapping[str, Any],
     names: Callable[[str, int], Any],
 ) -> GgufModel:
-    keys: dict[str, Any] = {
-        ours: next(config[name] for name in names_ if name in config) for ours, names_ in SIZES.items()
-    }
+    keys: dict[str, Any] = {ours: _first(config, theirs) for ours, theirs in SIZES.items()}
     heads, n_layers = keys["attention.head_count"], keys["block_count"]
     if not architecture.causal:
         classes = f"{CLASSIFIER[1]}.weight" in weights

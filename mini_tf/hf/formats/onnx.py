@@ -4,20 +4,18 @@ Source: onnx.ai/onnx/operators, and the names of tensors of Hugging Face's expor
 """
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from mini_tf.hf.export_folder import card_files, write_files
 from mini_tf.hf.family_choice import WAY
 from mini_tf.hf.formats import Exported, ExportRequest, Format
-from mini_tf.hf.formats._onnx_files import quantize, quiet, write_graph
 from mini_tf.hf.formats._onnx_graphs import Graph, decoder, encoder_decoder, whole_text
 from mini_tf.hf.formats._onnx_measures import FASTER, Metrics, ValidationBatches, is_worse, times, workloads
-from mini_tf.hf.formats._onnx_running import Exports, parity, torch_outputs
-from mini_tf.hf.proof import FILE, make_batch
+from mini_tf.hf.formats._onnx_running import Exports, parity, quantize, quiet, torch_outputs, write_graph
+from mini_tf.hf.proof import make_batch
 from mini_tf.hf.tokenizer_config import tokenizer_files
 from mini_tf.system.errors import RunFault
-from mini_tf.system.strict_json import show_json
 from mini_tf.trained.architecture import vocabulary_sizes
 from mini_tf.trained.opening import LoadedModel
 
@@ -37,7 +35,7 @@ class Settings(Format):
         loaded, folder = request.loaded, request.folder
         model = loaded.model.eval()
         graphs = graphs_of(loaded)
-        write_files(folder, {**tokenizer_files(loaded), **_source_tokenizer(loaded)})
+        request.write(tokenizer_files(loaded))
         paths = [folder / graph.file for graph in graphs]
         for graph, path in zip(graphs, paths, strict=True):
             write_graph(graph, path, _notes(loaded))
@@ -47,11 +45,8 @@ class Settings(Format):
         proof = parity(exports, batch, f"onnxruntime {runtime.__version__}", WRITTEN_AS)
         proof.check(request.target)
         measured, notes = _measure(loaded, exports, paths, runtime)
-        record = proof.to_json() | measured
-        usage = _usage(graphs)
-        write_files(folder, card_files(request, WRITTEN_AS, "onnx", usage))
-        write_files(folder, {FILE: show_json(record).encode()})
-        return Exported(request.target, WRITTEN_AS, proof, tuple(notes))
+        request.write(request.card(WRITTEN_AS, "onnx", _usage(graphs)))
+        return request.proved(WRITTEN_AS, proof, notes, measured)
 
 
 def graphs_of(loaded: LoadedModel) -> list[Graph]:
@@ -72,13 +67,6 @@ def graphs_of(loaded: LoadedModel) -> list[Graph]:
     return whole_text(model, loaded.objective.task(model), "rows" not in objective.PREDICTS, scale, mean)
 
 
-def _source_tokenizer(loaded: LoadedModel) -> dict[str, bytes]:
-    """tokenizer.json of sources stands under its usual name; that of targets beside it, if it is another one."""
-    if loaded.source_tokenizer is loaded.tokenizer:
-        return {}
-    return {"target_tokenizer.json": loaded.tokenizer.to_json().encode()}
-
-
 def _notes(loaded: LoadedModel) -> dict[str, str]:
     """Metadata of the file: what a program needs beside the tokenizer."""
     labels, decision = loaded.labels, loaded.decision
@@ -91,12 +79,11 @@ def _notes(loaded: LoadedModel) -> dict[str, str]:
 
 
 def _usage(graphs: list[Graph]) -> str:
-    lines = [
-        f"- `{graph.file}`: {', '.join(f'`{name}`' for name in graph.example)} -> "
-        + ", ".join(f"`{name}`" for name in graph.outputs)
-        for graph in graphs
-    ]
-    return "## Inputs and outputs\n\n" + "\n".join(lines) + "\n\n"
+    def listed(names: Iterable[str]) -> str:
+        return ", ".join(f"`{name}`" for name in names)
+
+    lines = "\n".join(f"- `{graph.file}`: {listed(graph.example)} -> {listed(graph.outputs)}" for graph in graphs)
+    return f"## Inputs and outputs\n\n{lines}\n\n"
 
 
 def _measure(
@@ -124,13 +111,13 @@ def _measure(
         "median_seconds": seconds,
         "int8": {"written": not reasons, "reasons": reasons},
     }
-    lines = [f"{name}: {_shown(of_work)}" for name, of_work in seconds.items()]
+    shown = {
+        name: [f"{reader} {1000 * value:.3g} ms" for reader, value in times_.items()]
+        for name, times_ in seconds.items()
+    }
+    lines = [f"{name}: {', '.join(values)}" for name, values in shown.items()]
     lines.append("int8 is not written: " + "; ".join(reasons) if reasons else "int8 is written, too")
     return record, lines
-
-
-def _shown(seconds: dict[str, float]) -> str:
-    return ", ".join(f"{name} {1000 * value:.3g} ms" for name, value in seconds.items())
 
 
 def against_int8(fp32: Metrics, int8: Metrics, seconds: dict[str, dict[str, float]]) -> list[str]:

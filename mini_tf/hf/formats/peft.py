@@ -1,9 +1,8 @@
 """The LoRA adapter of a run alone, in PEFT's format; read back, its products are those of the run."""
 
-from mini_tf.hf.export_folder import write_files
 from mini_tf.hf.family_model import find_family
 from mini_tf.hf.formats import Exported, ExportRequest, Format
-from mini_tf.hf.peft_files import CONFIG, WEIGHTS, read_adapter, written_adapter
+from mini_tf.hf.peft_files import CONFIG, MERGED, WEIGHTS, read_adapter, written_adapter
 from mini_tf.run import tensors
 from mini_tf.run.loading import load_model
 from mini_tf.system.errors import RunFault, UsageFault
@@ -20,16 +19,12 @@ class Settings(Format):
         family, head, _, _ = find_family(loaded, exact=True)
         if whole := read_fully_trainable(loaded.folder):
             fault = f"{loaded.folder.name} trained {whole[0]} beside its adapter, which is no part of one"
-            raise RunFault(
-                fault,
-                hint="without --to peft the adapter is merged into the model that is written",
-                where=[str(loaded.folder)],
-            )
+            raise RunFault(fault, hint=MERGED, where=[str(loaded.folder)])
         if settings.merge and step is None:
             step = "best"  # model.safetensors has it merged
         weights = load_model(loaded.folder, step)
         base = str(loaded.recipe.model.init_from)
         written, config = written_adapter(loaded.model, weights, family, head, settings, base)
-        write_files(request.folder, {CONFIG: show_json(config).encode(), WEIGHTS: tensors.Serialized(written)})
+        request.write({CONFIG: show_json(config).encode(), WEIGHTS: tensors.Serialized(written)})
         read_adapter(request.folder)
         return Exported(request.target, f"an adapter of {head.architecture}", None)

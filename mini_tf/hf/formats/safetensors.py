@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from mini_tf.hf.export_folder import card_files, write_files
 from mini_tf.hf.formats import Exported, ExportRequest, Format
 from mini_tf.hf.model_folder import WEIGHTS
 from mini_tf.run import tensors
@@ -16,6 +15,6 @@ class Settings(Format):
             name: (loaded.folder / name).read_bytes() for name in MODEL_TEXT_FILES if (loaded.folder / name).exists()
         }
         weights = {WEIGHTS: tensors.Serialized(loaded.model.weights())}
-        write_files(folder, {**texts, **weights, **card_files(request, self.kind)})
+        request.write({**texts, **weights, **request.card(self.kind)})
         tensors.read(folder / WEIGHTS, tensors.specs(loaded.model.weights()))
         return Exported(request.target, self.kind, None)

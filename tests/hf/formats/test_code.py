@@ -20,9 +20,10 @@ from safetensors.torch import save_file
 from test_interchange_recipes import small_run
 from test_onnx import RECIPES, UNLIKE, VOCABULARY, loaded
 
-from mini_tf.hf.formats._code import fresh_proof, text_models
-from mini_tf.hf.formats._code.fresh_proof import below_the_largest, reference
+from mini_tf.hf.formats import code as code_format
+from mini_tf.hf.formats._code import text_models
 from mini_tf.hf.formats._code.model_code import ModelCode, all_tensors, written_code
+from mini_tf.hf.formats.code import below_the_largest, reference
 from mini_tf.hf.proof import differences, make_batch
 from mini_tf.recipe.arguments import presets
 from mini_tf.recipe.kinds import listing, settings_of
@@ -76,14 +77,11 @@ def assert_same(run: Any, alone: Any) -> None:
     assert below_the_largest(run, tokens, given) < 1e-5 * size
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in UNLIKE and name not in OF_A_MIXER else pytest.param(name, marks=pytest.mark.slow)
-        for name in RECIPES
-        if name != VECTORS
-    ],
-)
+QUICK = [name for name in UNLIKE if name not in OF_A_MIXER]
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in RECIPES if name not in (*QUICK, VECTORS)]
+
+
+@pytest.mark.parametrize("name", [*QUICK, *SLOW])
 def test_the_code_of_a_recipe_computes_what_its_model_computes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +156,7 @@ def test_transformers_runs_the_code_of_a_run_as_minitf_does(
     monkeypatch.setattr(theirs.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
     monkeypatch.syspath_prepend(tmp_path / "modules")
     if name != "summarize-nano":  # whose proof runs in a new process, which takes seconds to import transformers
-        monkeypatch.setattr(fresh_proof, "subprocess", SimpleNamespace(run=forked))
+        monkeypatch.setattr(code_format, "subprocess", SimpleNamespace(run=forked))
     run = small_run(name, tmp_path, *WAYS.get(name, ()))
     done = minitf("export", run, "-o", out, "--to", "code")
     assert done.exit_code == 0, done.stderr

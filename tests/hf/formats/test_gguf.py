@@ -77,13 +77,10 @@ def test_the_vocabulary_of_the_file_gives_the_ids_of_the_run(exported: tuple[str
     if architecture != "apertus":
         return  # the same tokenizer
     fields, tokenizer = gguf.GGUFReader(out / "model.gguf").fields, open_trained(run, device="cpu").tokenizer
-    keys = {
-        name: fields[f"tokenizer.ggml.{name}"].contents() for name in ("model", "pre", "add_bos_token", "token_type")
-    }
-    assert (keys["model"], keys["pre"]) == ("gpt2", "gpt-2")
-    assert [id for id, type in enumerate(keys["token_type"]) if type == gguf.TokenType.CONTROL] == sorted(
-        tokenizer.special_tokens.values()
-    )
+    model, pre, types = (fields[f"tokenizer.ggml.{name}"].contents() for name in ("model", "pre", "token_type"))
+    assert (model, pre) == ("gpt2", "gpt-2")
+    special = [id for id, type in enumerate(types) if type == gguf.TokenType.CONTROL]
+    assert special == sorted(tokenizer.special_tokens.values())
     for text in (text for text in HOSTILE if "\ud800" not in text and max(map(len, text.split()), default=0) < 256):
         assert ids_of(fields, text) == tokenizer.encode(text).tolist(), ascii(text)
 
@@ -97,9 +94,8 @@ def test_transformers_reads_the_file_with_equal_logits(exported: tuple[str, Path
     model = open_trained(run, device="cpu").model
     assert minitf("export", run, "-o", tmp_path / "hf", "--to", architecture).exit_code == 0
     config = transformers().AutoConfig.from_pretrained(tmp_path / "hf")
-    theirs = transformers().AutoModelForCausalLM.from_pretrained(
-        out, gguf_file="model.gguf", config=config, dtype=torch.float32
-    )
+    options = {"gguf_file": "model.gguf", "config": config, "dtype": torch.float32}
+    theirs = transformers().AutoModelForCausalLM.from_pretrained(out, **options)
     ids = torch.arange(4, 44).view(2, 20)
     with torch.no_grad():
         ours = model.logits(model(Tokens(ids)).y)
@@ -125,9 +121,8 @@ def test_a_tokenizer_that_llama_cpp_lacks_is_refused_by_name(
 @pytest.mark.parametrize("long", [None, LongWavelengths(context=64, low=1.0, high=4.0)])
 def test_scaled_rotations_divide_the_frequencies_as_here(long: LongWavelengths | None) -> None:
     keys = {"rope_type": "linear" if long is None else "llama3", "factor": 8.0, "rope_theta": 500.0}
-    keys |= (
-        {} if long is None else {"original_max_position_embeddings": 64, "low_freq_factor": 1, "high_freq_factor": 4}
-    )
+    if long is not None:
+        keys |= {"original_max_position_embeddings": 64, "low_freq_factor": 1, "high_freq_factor": 4}
     unscaled, scaled = (Rotary(16, 500.0, factor, long).frequencies(torch.device("cpu")) for factor in (1.0, 8.0))
     torch.testing.assert_close(unscaled / frequency_factors(keys, 16), scaled, rtol=1e-6, atol=0)
 

@@ -5,6 +5,7 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
+import families
 import pytest
 from commands import minitf, refused, trained
 from families import BERT, CLASSES, CONTEXT, DISTILBERT, made
@@ -24,16 +25,14 @@ OWN = (
 )
 
 
-def tokenizer(lowercase: bool = True) -> Tokenizer:
+def tokenizer() -> Tokenizer:
     """BERT's tokenizer with a few words."""
-    inner = Tokenizer(
-        models.WordPiece({word: id for id, word in enumerate(SPECIAL + WORDS + CHINESE)}, unk_token="[UNK]")
-    )
-    inner.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    vocabulary = {word: id for id, word in enumerate(SPECIAL + WORDS + CHINESE)}
+    inner = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    inner.normalizer = normalizers.BertNormalizer(lowercase=True)
     inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    inner.post_processor = processors.TemplateProcessing(
-        "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", [("[CLS]", 2), ("[SEP]", 3)]
-    )
+    ids, pair = [("[CLS]", 2), ("[SEP]", 3)], "[CLS] $A [SEP] $B:1 [SEP]:1"
+    inner.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", pair, ids)
     inner.add_special_tokens(SPECIAL)
     return inner
 
@@ -42,20 +41,12 @@ def imported(architecture: str, folder: Path, **settings: Any) -> Path:
     """A run with a tiny random model of transformers."""
     config = architecture.partition("For")[0].removesuffix("Model") + "Config"
     sizes = DISTILBERT if architecture.startswith("Distil") else BERT
-    made(architecture, config, **sizes | {"vocab_size": V, "pad_token_id": 0} | settings).save_pretrained(
-        folder / "theirs"
-    )
+    model = made(architecture, config, **sizes | {"vocab_size": V, "pad_token_id": 0} | settings)
+    model.save_pretrained(folder / "theirs")
     tokenizer().save(str(folder / "theirs" / "tokenizer.json"))
-    names = {
-        "cls_token": "[CLS]",
-        "sep_token": "[SEP]",
-        "pad_token": "[PAD]",
-        "mask_token": "[MASK]",
-        "unk_token": "[UNK]",
-    }
+    names = {f"{name[1:-1].lower()}_token": name for name in SPECIAL}
     (folder / "theirs" / "tokenizer_config.json").write_text(json.dumps(names))
-    done = minitf("import", folder / "theirs", "-o", folder / "run")
-    assert done.exit_code == 0, done.stderr
+    families.imported(folder / "theirs", folder / "run")
     return folder / "run"
 
 
@@ -126,17 +117,13 @@ def test_the_vocabulary_of_an_imported_bert_gives_its_ids(tmp_path: Path) -> Non
 
 def test_an_encoder_that_was_trained_here_goes_out_too(tmp_path: Path) -> None:
     """Its tokenizer keeps capitals, which a key of the file says."""
-    run = trained(
-        tmp_path / "run", OWN, "objective.kind=masked", "tokenizer={kind: wordpiece, vocab_size: 300}", "train.steps=2"
-    )
+    wordpiece = "tokenizer={kind: wordpiece, vocab_size: 300}"
+    run = trained(tmp_path / "run", OWN, "objective.kind=masked", wordpiece, "train.steps=2")
     keys, parity, said = exported(run, tmp_path)
     assert parity["largest_difference"] < 1e-5 * parity["largest_output"]
     assert keys["tokenizer.ggml.token_type_count"] == 2
     assert not keys["tokenizer.ggml.normalizer.lowercase"]
-    assert (
-        "Chinese characters and control characters otherwise; it puts </s> behind a text, too; it keeps capitals if"
-        in said
-    )
+    assert "Chinese characters and control characters otherwise; it puts </s> behind a text, too; it keeps" in said
     own = open_trained(run, device="cpu").tokenizer
     for text in (text for text in HOSTILE if "\ud800" not in text and max(map(len, text.split()), default=0) <= 100):
         if not any(unicodedata.category(c) in ("Cc", "Cf", "Cn") for c in text) and "漢" not in text:

@@ -10,9 +10,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from mini_tf.hf.formats._code.known import Known
 from mini_tf.hf.formats._code.source_module import SHAPED, Key, Reference, SourceModule
-from mini_tf.hf.formats._code.source_text import Edit, edited, is_text
+from mini_tf.hf.formats._code.source_text import Edit, Known, edited, is_text
 from mini_tf.system.errors import RunFault
 
 OUTSIDE = sys.stdlib_module_names | {"torch", "safetensors", SHAPED}
@@ -40,12 +39,7 @@ class Bundle:
     """
 
     def __init__(
-        self,
-        roots: Iterable[Key],
-        packages: set[str],
-        replaced: Mapping[Key, Key],
-        whole: Set[Key],
-        known: Known,
+        self, roots: Iterable[Key], packages: set[str], replaced: Mapping[Key, Key], whole: Set[Key], known: Known
     ) -> None:
         self._packages, self._replaced, self._whole, self._known = packages, replaced, whole, known
         self._modules: dict[str, SourceModule] = {}

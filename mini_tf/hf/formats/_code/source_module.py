@@ -6,8 +6,7 @@ import sys
 from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
-from mini_tf.hf.formats._code.known import Known
-from mini_tf.hf.formats._code.source_text import Edit, SourceText
+from mini_tf.hf.formats._code.source_text import Edit, Known, SourceText
 from mini_tf.recipe.kinds import settings_of
 
 SETTINGS_BY_WORD = ("default_kind", "settings_of")
