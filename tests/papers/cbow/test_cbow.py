@@ -29,7 +29,7 @@ from mini_tf.testing import run_all
 from mini_tf.trained.evaluating import evaluation_data
 from mini_tf.trained.opening import open_trained
 
-V, D, W, L, MASK, STEPS = 23, 6, 2, 10, 3, 100
+V, D, W, L, MASK, STEPS = 23, 6, 2, 10, 3, 20
 VOCABULARY = Vocabulary(V, pad=0, unk=1, separator=2, mask=MASK)
 ROWS = np.random.default_rng(0).integers(4, V, (2, L))
 CLOSE = {"rtol": 0, "atol": 1e-12}
@@ -137,7 +137,7 @@ ROUTES: dict[str, tuple[Callable[[], Route], Callable[..., Tensor]]] = {
 
 
 @pytest.mark.parametrize("name", ROUTES)
-def test_cbow_and_its_gradients_are_those_of_index_sums_also_after_a_hundred_steps(name: str) -> None:
+def test_cbow_and_its_gradients_are_those_of_index_sums_also_after_twenty_steps(name: str) -> None:
     make, loss_of = ROUTES[name]
     route = make()
     table, outputs = route.model.embedding.tokens.weight, route.model.head.linear.weight  # type: ignore[union-attr]
@@ -174,16 +174,6 @@ def hidden(model: Model, ids: np.ndarray, segments: np.ndarray | None = None) ->
     positions = None if segments is None else TokenPositions.packed(torch.from_numpy(segments))
     with torch.no_grad():
         return model.eval()(Tokens(torch.from_numpy(ids), positions)).y  # type: ignore[no-any-return]
-
-
-def test_with_the_centre_a_mask_of_zeros_shrinks_the_mean_by_2w_over_2w_plus_1() -> None:
-    masked = ROWS.copy()
-    masked[:, L // 2] = MASK
-    models = [encoder({"attends_self": attends}) for attends in (False, True)]
-    for model in models:
-        model.embedding.tokens.weight.data[MASK] = 0  # type: ignore[union-attr, operator, index]
-    without, included = (hidden(model, masked)[:, L // 2] for model in models)
-    torch.testing.assert_close(included, without * 2 * W / (2 * W + 1), **CLOSE)
 
 
 @pytest.mark.parametrize(
@@ -304,14 +294,6 @@ def test_other_settings_that_cannot_be_are_refused() -> None:
     assert scheme.endswith("objective.min_distance: targets of the scheme span are neighbors; use 1, or scheme: token")
 
 
-def test_both_objectives_give_a_target_the_same_logits() -> None:
-    """masked hides the token, cbow does not: the model uses it in neither."""
-    model, targets = encoder(), np.arange(1, L, W + 1)
-    masked = ROWS.copy()
-    masked[:, targets] = MASK
-    assert torch.equal(hidden(model, masked)[:, targets], hidden(model, ROWS)[:, targets])
-
-
 LADDER = [
     {"model.positions.kind", "model.positions.window"},
     {"model.attention.projections"},
@@ -339,15 +321,6 @@ def test_each_step_of_the_ladder_changes_one_switch() -> None:
             "model.positions.share",
         }
         assert changed & expected
-
-
-def test_the_first_step_of_the_ladder_is_cbow() -> None:
-    """Only both tables have parameters, and logits do not depend on the own token."""
-    settings: Any = read("cbow-ladder-1").recipe.model
-    torch.manual_seed(0)
-    model = settings.build(V, L)
-    assert sum(1 for _ in model.parameters()) == 2
-    read("cbow-ladder-1", ["objective={kind: cbow}"])  # not refused
 
 
 def test_negative_sampling_keeps_the_contract_of_objectives() -> None:

@@ -106,7 +106,6 @@ def test_a_run_is_trained_further_with_diminishing_attention(run: Path, diminish
     for name, begin in (
         ("had", (f"model.init_from={diminishing}",)),
         ("new", (f"model.init_from={run}", other.format("qk_norm: true, scale: 0.3"))),
-        ("another", (f"model.init_from={diminishing}", other.format("qk_norm: true, scale: 0.3"))),
     ):
         done = minitf(
             "pretrain", "transformer-nano", *DATA, *SHORT[:3], *QUIET, *begin, "train.steps=1", "-d", tmp_path / name

@@ -11,7 +11,6 @@ from test_nn_task_head import gelu
 from toys import seeded
 
 from mini_tf.papers.electra.networks import DetectionHead
-from mini_tf.papers.electra.pipelines.replaced_token_detection import area_under_curve
 from mini_tf.trained.opening import open_trained
 
 
@@ -26,11 +25,6 @@ def test_detection_is_a_dense_layer_with_gelu_before_one_logit() -> None:
         np.testing.assert_allclose(head(hidden).numpy(), expected, atol=1e-6)
     with pytest.raises(ValueError, match="a detection head has no vocabulary"):
         head(hidden, torch.tensor([1]))
-
-
-def test_without_both_classes_a_detector_has_no_score() -> None:
-    assert area_under_curve(np.array([0.1, 0.2]), np.array([True, True])) is None
-    assert area_under_curve(np.array([0.1, 0.2]), np.array([False, False])) is None
 
 
 def test_a_network_of_the_objective_is_converted_too(tmp_path: Path) -> None:

@@ -90,18 +90,6 @@ def test_tied_weights_are_one_tensor(tying: str) -> None:
     assert task.generator.head.linear.weight is task.generator.embedding.tokens.weight  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("width", "heads", "d_model"), [(0.25, 1, 8), (0.5, 2, 16), (0.6, 2, 16), (1.0, 4, 32)])
-def test_a_generator_has_whole_heads_of_the_models_size(width: float, heads: int, d_model: int) -> None:
-    scaled = encoder(d_model=32, n_heads=4, n_layers=3, d_ff=40).scaled(width, 0.5)
-    assert (scaled.n_heads, scaled.d_model, scaled.head_dim, scaled.n_layers, scaled.d_ff) == (
-        heads,
-        d_model,
-        8,
-        2,
-        round(40 * width),
-    )
-
-
 def test_a_generator_whose_logits_are_zero_has_the_loss_ln_v() -> None:
     task, batch = task_of(tying="none")
     assert isinstance(task.generator, Model)

@@ -338,7 +338,6 @@ def test_views_of_one_output_have_one_row(tmp_path: Path) -> None:
 
 def test_views_and_other_models_refuse_what_a_perceiver_does_not_have(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", *BYTES, "train.steps=1", "data.pack=none")
-    refused(minitf("inspect", "spans", run, "ab"), "run has no spans: its layers are softmax", exit_code=2)
     told = "--stack latent: a model of kind perceiver has only one stack to show, decoder; leave it out"
     refused(minitf("inspect", "memory", run, "--stack", "latent"), told, exit_code=2)
     told = "run has no cross-attention to a source (perceiver); coverage needs an encoder_decoder"

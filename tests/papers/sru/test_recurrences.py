@@ -280,13 +280,10 @@ def test_a_stream_needs_a_memory_if_there_is_attention(attention: str, streams: 
     assert streams or "srupp cannot carry its state" in done.stderr
 
 
-def test_a_model_without_gates_has_none_to_show(tmp_path: Path) -> None:
+def test_a_model_without_gates_has_none_to_show_nor_are_they_suggested(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", *EXACT, "train.steps=1")
     refused(minitf("inspect", "gates", run, "ab"), "run has no gates: its layers are softmax", exit_code=2)
-
-
-def test_a_model_with_neither_heads_nor_gates_is_not_said_to_have_gates(tmp_path: Path) -> None:
-    opened = open_trained(trained(tmp_path / "run", *EXACT, "train.steps=1"), device="cpu")
+    opened = open_trained(run, device="cpu")
     for mixer in opened.model.mixers():
         mixer.has_heads = False
     with pytest.raises(UsageFault, match="run has no attention heads: its layers are softmax") as fault:
