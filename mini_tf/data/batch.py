@@ -60,43 +60,36 @@ class Rows:
 
     def padded(self, width: int) -> "Rows":
         """Rows of `width` tokens: shorter ones are padded (segment 0, id 0). The source stays as it is."""
-        if width == self.ids.shape[1]:
+        if (n := width - self.ids.shape[1]) == 0:
             return self
+        arrays = vars(self.with_segments())
+        padded: Any = {
+            name: np.pad(arrays[name], ((0, 0), (0, n)), constant_values=pad)
+            for name, pad in PADS.items()
+            if arrays[name] is not None
+        }
+        return replace(self, **padded)
 
-        def pad(array: np.ndarray, by: float = 0) -> np.ndarray:
-            return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=by)
+    def with_segments(self) -> "Rows":
+        return self if self.segments is not None else replace(self, segments=np.ones_like(self.ids))
 
-        segments = pad(np.ones_like(self.ids) if self.segments is None else self.segments)
-        labels = None if self.labels is None else pad(self.labels, np.nan)
-        words, sentences = (
-            None if starts is None else pad(starts) for starts in (self.word_starts, self.sentence_starts)
-        )
-        return replace(
-            self, ids=pad(self.ids), segments=segments, word_starts=words, labels=labels, sentence_starts=sentences
-        )
+
+PADS = {"ids": 0, "segments": 0, "word_starts": False, "sentence_starts": False, "labels": np.nan}
+"""Fields of `Rows` of (B, n), and what stands at padding."""
 
 
 def join_rows(parts: Sequence[Rows]) -> Rows:
-    """Concatenate rows; shorter ones are padded (segment 0, id 0) to the longest."""
+    """Concatenate rows of the same fields; shorter ones are padded (segment 0, id 0) to the longest."""
     width = max(part.ids.shape[1] for part in parts)
     parts = [part.padded(width) for part in parts]
-    plain = all(part.segments is None for part in parts)
-    segments = [np.ones_like(part.ids) if part.segments is None else part.segments for part in parts]
-    starts = [part.word_starts for part in parts if part.word_starts is not None]
-    sentence_starts = [part.sentence_starts for part in parts if part.sentence_starts is not None]
-    sources = [part.source for part in parts if part.source is not None]
-    labels = [part.labels for part in parts if part.labels is not None]
-    row_labels = [part.row_labels for part in parts if part.row_labels is not None]
-    return Rows(
-        np.concatenate([part.ids for part in parts]),
-        np.concatenate([part.keys for part in parts]),
-        None if plain else np.concatenate(segments),
-        np.concatenate(starts) if starts else None,
-        join_rows(sources) if sources else None,
-        np.concatenate(labels) if labels else None,
-        np.concatenate(row_labels) if row_labels else None,
-        sentence_starts=np.concatenate(sentence_starts) if sentence_starts else None,
-    )
+    if any(part.segments is not None for part in parts):
+        parts = [part.with_segments() for part in parts]
+    joined: Any = {}
+    for name in vars(parts[0]):
+        values = [value for part in parts if (value := getattr(part, name)) is not None]
+        if values:
+            joined[name] = join_rows(values) if isinstance(values[0], Rows) else np.concatenate(values)
+    return Rows(**joined)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,7 @@ from mini_tf.data.datasets import Dataset
 from mini_tf.data.examples import unknown_label
 from mini_tf.data.formats.text_lines import undecodable_lines
 from mini_tf.data.packing import Packing
-from mini_tf.data.raw import RawData
-from mini_tf.data.source_files import Files
+from mini_tf.data.raw import Files, RawData
 from mini_tf.data.split import DataSplit, Examples, SplitName
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
@@ -186,14 +185,16 @@ def source_and_target_table(row: Mapping[str, Any], head: str) -> list[str]:
     return [title, *format_table([(f"{'position':>8}", ("source", "target input", "target")), *cells])]
 
 
-def token_table(row: Mapping[str, Any]) -> list[str]:
-    """A row of `describe_token_row` as a table, one line per position."""
-    head = (f"{'position':>8} {'document':>8}", ("input", "target", "original"))
+def token_table(row: Mapping[str, Any], head: str, with_original: bool = True) -> list[str]:
+    """A row as a table, one line per position. with_original: with a column of tokens that others have replaced."""
+    columns = {"input": "reads", "target": "target"} | ({"original": "replaced"} if with_original else {})
+    numbers = [name for name in ("position", "document") if name in row["positions"][0]]
     lines = (
-        (f"{token['position']:>8} {token['document']:>8}", (token["reads"], token["target"], token["replaced"]))
+        (" ".join(f"{token[name]:>8}" for name in numbers), [token[key] for key in columns.values()])
         for token in row["positions"]
     )
-    return format_table([head, *lines])
+    names = (" ".join(f"{name:>8}" for name in numbers), [*columns])
+    return [f"{head}: {row_size(row)}", *format_table([names, *lines])]
 
 
 @dataclass

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from mini_tf.system.errors import DataFault, suggest
 from mini_tf.system.strict_json import short
@@ -46,6 +47,10 @@ class Example(NamedTuple):
     n_dropped: int = 0
 
 
+Whole = Annotated[int, Field(strict=True, ge=0)]
+Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+
+
 @dataclass(frozen=True)
 class Labels:
     """names: the classes in the order of their ids, empty for numbers; counts: of each class in the training split.
@@ -56,42 +61,34 @@ class Labels:
     """
 
     names: tuple[str, ...] = ()
-    counts: tuple[int, ...] = ()
-    mean: float = 0.0
-    scale: float = 1.0
-    n_texts: int = 1
+    counts: tuple[Whole, ...] = ()
+    mean: Finite = 0.0
+    scale: Annotated[Finite, Field(gt=0)] = 1.0
+    n_texts: Annotated[Whole, Field(ge=1, le=2)] = 1
     lax: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        lists = {"names": list(self.names), "counts": list(self.counts)}
-        lax = {"lax": list(self.lax)} if self.lax else {}  # most data have none: their hash is that of earlier versions
-        return lists | {"mean": self.mean, "scale": self.scale, "n_texts": self.n_texts} | lax
+        fields = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        if not self.lax:  # as in most data, whose hash is that of earlier versions
+            del fields["lax"]
+        return fields
 
     @classmethod
     def of_json(cls, fields: Mapping[str, Any]) -> "Labels":
         """The inverse of `to_json`. Raises ValueError if `fields` is invalid."""
-        names, counts, mean, scale = (fields.get(key) for key in ("names", "counts", "mean", "scale"))
-        if (
-            not isinstance(names, list)
-            or not all(isinstance(name, str) for name in names)
-            or len(set(names)) != len(names)
-        ):
-            raise ValueError("labels.names must be a list of distinct names")
-        if (
-            not isinstance(counts, list)
-            or len(counts) != len(names)
-            or not all(type(count) is int and count >= 0 for count in counts)
-        ):
-            raise ValueError("labels.counts must be a count for each name")
-        if not isinstance(mean, float) or not isinstance(scale, float) or not isfinite(mean) or not 0 < scale < inf:
-            raise ValueError("labels.mean and labels.scale must be finite numbers, the scale above 0")
-        n_texts = fields.get("n_texts")
-        if type(n_texts) is not int or n_texts not in (1, 2):
-            raise ValueError("labels.n_texts must be 1 or 2")
-        lax = fields.get("lax", [])
-        if not isinstance(lax, list) or not all(isinstance(rule, str) for rule in lax):
-            raise ValueError("labels.lax must be a list of rules")
-        return cls(tuple(names), tuple(counts), mean, scale, n_texts, tuple(lax))
+        if missing := [name for name in ("names", "counts", "mean", "scale", "n_texts") if name not in fields]:
+            raise ValueError(f"labels.{missing[0]} is missing")
+        try:
+            labels: Labels = _LABELS.validate_python(fields)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ValueError(f"labels.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        if len({*labels.names}) != len(labels.names) or len(labels.counts) != len(labels.names):
+            raise ValueError("labels.names must be distinct, and labels.counts a count for each")
+        return labels
+
+
+_LABELS = TypeAdapter(Labels)
 
 
 def unknown_label(name: str, known: Sequence[str], where: str, times: int = 1) -> DataFault:

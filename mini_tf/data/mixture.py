@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from mini_tf.data.batch import Rows, join_rows
-from mini_tf.data.packing import EvalBatch, Packing
+from mini_tf.data.packing import EvalBatch, Packing, example_keys
 from mini_tf.data.split import DataSplit, ExampleHasher, Examples, Part, SplitName, hash_text
 from mini_tf.recipe.corpora import DataSource
 from mini_tf.system.errors import DataFault, RecipeFault
-from mini_tf.system.seeds import seed_of
 
 ROUNDING_ROWS = 2
 """Rows of a source, by which the number of rows of a run may miss its `epochs`, and those of a step."""
@@ -64,9 +63,8 @@ class Mixture(Packing):
 
     def take_eval(self, rows: np.ndarray, keys: np.ndarray) -> Rows:
         self.store.check()
-        return self._joined(
-            rows, self._eval_firsts, lambda part, index, at: self.parts[part].take_eval(index, keys[at])
-        )
+        parts = self.parts
+        return self._joined(rows, self._eval_firsts, lambda n, index, at: parts[n].take_eval(index, keys[at]))
 
     def _joined(self, rows: np.ndarray, firsts: np.ndarray, take: Take) -> Rows:
         """The rows of all sources in their order. take: those of one source."""
@@ -95,8 +93,7 @@ class Mixture(Packing):
             of_source = indices[of_part == number]
             for begin in range(0, len(of_source), batch_size):
                 batch = of_source[begin : begin + batch_size]
-                keys = np.array([seed_of("example", int(i)) for i in batch], np.uint64)
-                yield EvalBatch(self.take_eval(batch, keys), source=name)
+                yield EvalBatch(self.take_eval(batch, example_keys(batch)), source=name)
 
     def bytes_of_source(self, name: str, targets: float) -> float:
         """`bytes_of` the targets of a source."""

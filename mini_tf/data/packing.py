@@ -115,7 +115,7 @@ class Packing:
         indices = self.eval_row_indices(tokens)
         for begin in range(0, len(indices), batch_size):
             batch = indices[begin : begin + batch_size]
-            yield self.take_eval(batch, np.array([seed_of("example", int(i)) for i in batch], np.uint64))
+            yield self.take_eval(batch, example_keys(batch))
 
     def eval_batches(self, batch_size: int, tokens: int | None = None) -> Iterator["EvalBatch"]:
         """`eval_rows`, or with `Shape.streams` the rows of as many streams, if each gets SHORTEST_STREAM rows.
@@ -141,13 +141,15 @@ class Packing:
                 short = of_rows[index] < of_rows[index[0]]  # the last row of all, at the end of a longest run
                 for part, ends in ((short, True), (~short, False)):
                     if part.any():
-                        rows = self._take_whole(index[part])
-                        yield EvalBatch(rows, None if step == 0 else np.searchsorted(before, alive[part]), ends)
+                        rows = self.take_eval(index[part], example_keys(index[part]))
+                        length = int(of_rows[index[part][0]]) + self.shape.lookahead  # of all, so without padding
+                        continues = None if step == 0 else np.searchsorted(before, alive[part])
+                        yield EvalBatch(Rows(rows.ids[:, :length], rows.keys), continues, ends)
 
-    def _take_whole(self, indices: np.ndarray) -> Rows:
-        """Evaluation rows of one length, without padding."""
-        rows = self.take_eval(indices, np.array([seed_of("example", int(i)) for i in indices], np.uint64))
-        return Rows(rows.ids[:, : int(self.eval_row_tokens[indices[0]]) + self.shape.lookahead], rows.keys)
+
+def example_keys(indices: np.ndarray) -> np.ndarray:
+    """(B,): the keys of evaluation rows with these indices."""
+    return np.array([seed_of("example", int(i)) for i in indices], np.uint64)
 
 
 class EvalBatch(NamedTuple):
@@ -232,9 +234,8 @@ class ExampleRows(Packing):
     def lengths(self) -> np.ndarray:
         if self.sources is None or self.store.source is None:
             return self.eval_row_tokens
-        lengths: np.ndarray = np.maximum(
-            self.eval_row_tokens, self.sources.lengths + len(source_start(self.store.source))
-        )
+        of_sources = self.sources.lengths + len(source_start(self.store.source))
+        lengths: np.ndarray = np.maximum(self.eval_row_tokens, of_sources)
         return lengths
 
     @property
@@ -269,10 +270,8 @@ class ExampleRows(Packing):
             source = _opened(Rows(source_ids, keys, source_segments), source_start(store.source))
         row_labels = None if store.row_labels is None else np.asarray(store.row_labels[spans.documents])
         examples = spans.documents.astype(np.int64)
-        return _opened(
-            Rows(ids, keys, segments, source=source, labels=labels, row_labels=row_labels, examples=examples),
-            self._before,
-        )
+        rows_ = Rows(ids, keys, segments, source=source, labels=labels, row_labels=row_labels, examples=examples)
+        return _opened(rows_, self._before)
 
 
 def id_before(store: Store, default: tuple[int, ...]) -> tuple[int, ...]:

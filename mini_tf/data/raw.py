@@ -1,18 +1,24 @@
-"""A recipe's examples before tokenization: its files, their split, and the tokenizers trained on them."""
+"""A recipe's examples before tokenization: their files, their split, and the tokenizers trained on them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
-from mini_tf.data.datasets import Dataset
+from mini_tf.data import split
+from mini_tf.data.datasets import Dataset, Reader
+from mini_tf.data.examples import Labels
+from mini_tf.data.formats.columns import missing_column
+from mini_tf.data.formats.data_files import DataFile, MissingFile
+from mini_tf.data.formats.tables import chosen_columns, column_names, is_json, read_columns, rows_of
+from mini_tf.data.formats.text_lines import count_bad_bytes
 from mini_tf.data.mixture import split_sources
-from mini_tf.data.source_files import Files
-from mini_tf.data.split import DataSplit, limit_training
+from mini_tf.data.split import DataSplit, Examples, Part, limit_training
 from mini_tf.data.store import Tokenizers
 from mini_tf.data.streamed_text import Shards, StreamSample
 from mini_tf.data.tokenization.extension import extend
@@ -24,7 +30,131 @@ from mini_tf.recipe import sections
 from mini_tf.recipe.corpora import is_mixture, names_in, sources_of
 from mini_tf.recipe.kinds import cache_identity
 from mini_tf.system.cache import build_or_load, hash_of, load
+from mini_tf.system.errors import DataFault
 from mini_tf.system.progress import adding_up, show_progress
+from mini_tf.system.strict_json import short
+
+SIMILAR = 0.8
+"""Similarity of a column's name to that of an optional one (difflib's ratio), from which on it seems misspelt."""
+
+
+@dataclass(frozen=True, eq=False)
+class Files:
+    """The files of data.train or data.val. Raises DataFault at first access if a file cannot be read."""
+
+    dataset: Dataset
+    data: sections.Data
+    corpus: object
+    key: str
+    labels: Labels | None = None
+
+    @cached_property
+    def sources(self) -> Sequence[DataFile]:
+        try:
+            return self.dataset.find(self.corpus, self.key)
+        except MissingFile as fault:
+            if self.data.home is not None and self.key.startswith("data."):
+                fault.hint = f"{self.data.home}; or {self.key}=... names another file"
+            raise
+
+    @property
+    def reader(self) -> Reader:
+        return self.dataset.reader(self.data, self.corpus, labels=self.labels)
+
+    @property
+    def hash(self) -> str:
+        """Hash of the contents and of the settings that they are read with; the paths do not matter."""
+        reading = self.data.model_dump(mode="json", include={"fields", "field_numbers", "header", "errors"})
+        reading["tail"] = self.data.split.tail
+        size = sum(source.path.stat().st_size for source in self.sources)
+        with show_progress(f"hashing {size / 1e6:,.1f} MB") as reached:
+            advance = adding_up(reached, size)
+            digests = [source.digest(advance) for source in self.sources]
+        return hash_of([digests, cache_identity(self.dataset), reading])
+
+    def examples(self, team: Team = ALONE, advance: Callable[[int], None] = lambda n_bytes: None) -> Examples:
+        """All examples, in parts of consecutive files of at least `split.SIZE` bytes.
+
+        team: the processes that read. advance: called with about the bytes that were read.
+        """
+        parts, files, size = list[Part[Any]](), list[DataFile](), 0
+        groups = self.dataset.groups(self.sources, self.data, self.corpus)
+        for number, group in enumerate(groups, 1):
+            files += group
+            size += sum(file.path.stat().st_size for file in group)
+            if size >= split.SIZE or number == len(groups):
+                parts.append(Part(partial(self._read, files, advance), size))
+                files, size = [], 0
+        return Examples(parts, team, self.no_examples)
+
+    def _read(self, files: Sequence[DataFile], advance: Callable[[int], None]) -> Iterator[Any]:
+        """The examples of files. advance: as for `examples`, by their characters."""
+        size, done, n_characters = sum(file.size for file in files), 0, 0
+        for n, example in enumerate(self.dataset.read(files, self.data, self.corpus, self.labels)):
+            n_characters += self.dataset.size(example)
+            if n % 256 == 0:
+                advance(min(n_characters, size) - done)
+                done = min(n_characters, size)
+            yield example
+        advance(size - done)
+
+    def no_examples(self) -> DataFault:
+        """The fault of files without any example."""
+        names = [source.name for source in self.sources]
+        listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        empty = not any(source.path.stat().st_size for source in self.sources)
+        tables = all(source.format in ("csv", "tsv") for source in self.sources)
+        why = " (an empty file)" if empty and len(names) == 1 else ""
+        why = " (nothing but a header)" if tables and not empty else why
+        unit = "text" if self.dataset.STREAM else self.dataset.UNIT
+        return DataFault(f"{self.key}: no {unit} in {listed}{why}", hint=f"name a file with {unit}", where=tuple(names))
+
+    @property
+    def column_notes(self) -> Iterator[str]:
+        """Columns that are read although data.fields does not name them, and others that may be a part of the text.
+
+        The notes contain paths, so they must not be cached by content.
+        """
+        reader = self.reader
+        for source in self.sources:
+            if chosen := chosen_columns(source, reader.columns, reader.names):
+                yield f"{chosen}; data.fields selects others"
+            read = {*read_columns(source, reader.columns), *reader.names.values()}
+            names = column_names(source, reader.columns) if self.dataset.FURTHER_TEXTS else ()
+            absent = {*reader.columns.optional}.difference(names)
+            for name in (name for name in names if name not in read):
+                what, common_name = f"{source.name}: the column {short(name)!r} is not read", name.strip().lower()
+                if common_name in self.dataset.FURTHER_TEXTS:
+                    yield f"{what}, though it may be a part of the input"
+                elif near := get_close_matches(common_name, absent, n=1, cutoff=SIMILAR):
+                    yield f"{what}; did you mean {near[0]!r}?"
+            if source.format == "txt" and is_json(source):
+                note = "it is JSON, which is read as plain text; as lines of JSON in a .jsonl file a column is read"
+                yield f"{source.name}: {note}"
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """The number of bytes read as U+FFFD."""
+        texts = [source for source in self.sources if source.format != "parquet"]  # strings of parquet are always UTF-8
+        if self.data.errors == "replace" and (n := sum(count_bad_bytes(source.path, source.name) for source in texts)):
+            yield f"{n:,} bytes are not UTF-8; they are replaced by U+FFFD"
+
+    def has(self, role: str) -> bool:
+        """Whether a row has the column of an optional role."""
+        reader = self.reader
+        number = reader.roles.index(role) - len(reader.columns.names)
+        rows = (row for source in self.sources for row in rows_of(source, reader.columns))
+        return number < 0 or any(row.optional[number] is not None for row in rows)
+
+
+def refuse_absent(files: Sequence[Files], roles: Collection[str]) -> None:
+    """DataFault if the column that data.fields names for one of the optional `roles` is in no row of any file."""
+    first = files[0]
+    for role, name in first.data.fields.items():
+        if role in roles and role in first.dataset.OPTIONAL and not any(one.has(role) for one in files):
+            names, file = [*first.reader.names.values()], first.sources[0]
+            raise missing_column(file.name, name, column_names(file, first.reader.columns), names, first.key)
+
 
 TRAINER_VERSION = 2
 """Increase it if a kind of tokenizer yields another tokenizer from the same text."""
@@ -64,22 +194,17 @@ class RawData:
         if not self.data.streaming:
             return None
         files, columns = self.files["train"], self.dataset.reader(self.data, self.data.train).columns
-        val = self.files["val"].read if "val" in self.files else None
+        val = self.files["val"].examples().read if "val" in self.files else None
         with show_progress(f"opening {len(files.sources):,} files"):
             return StreamSample(Shards.open(files.sources, columns), self.data.split.share, val)
 
     @property
     def column_notes(self) -> list[str]:
         """`Files.column_notes` of all files; of a corpus that is streamed, the column of its first file."""
-        files = (
-            self.files.values()
-            if self.sample is None
-            else [one for split, one in self.files.items() if split != "train"]
-        )
-        notes = [note for one in files for note in one.column_notes]
-        return (
-            notes if self.sample is None else [*notes, *self.sample.shards.notes(self.data.fields.get("text", "text"))]
-        )
+        if self.sample is None:
+            return [note for files in self.files.values() for note in files.column_notes]
+        notes = self.sample.shards.notes(self.data.fields.get("text", "text"))
+        return [*(self.files["val"].column_notes if "val" in self.files else ()), *notes]
 
     @cached_property
     def hash(self) -> str:
@@ -88,9 +213,9 @@ class RawData:
             val = self.files["val"].hash if "val" in self.files else str(self.data.split)
             return hash_of({"streaming": self.sample.shards.hash, "errors": self.data.errors, "split": val})
         split = "" if "val" in self.files else str(self.data.split)
+        split += ", stratified" if self.dataset.STRATIFIED and self.data.split.folds is not None else ""
         limit = self.data.max_train_samples
-        split = f"{split}, stratified" if self.dataset.STRATIFIED and self.data.split.folds is not None else split
-        split = split if limit is None else f"{split}, {limit} training examples"
+        split += "" if limit is None else f", {limit} training examples"
         hashes: dict[str, Any] = {name: files.hash for name, files in self.files.items()}
         hashes |= {name: [files.hash for files in sources] for name, sources in self.sources.items()}
         return hash_of({"split": split, **hashes})
@@ -102,7 +227,7 @@ class RawData:
         if self.sample is not None:
             with show_progress("reading a sample of the data"), alone():
                 return self.sample.split()
-        size = sum(files.size for files in self.files.values())
+        size = sum(source.size for files in self.files.values() for source in files.sources)
         with show_progress(f"reading {size / 1e6:,.1f} MB") as reached:
             advance = adding_up(reached, self.team.average(size))
             examples = {
@@ -120,14 +245,11 @@ class RawData:
 
     def trains_tokenizers(self, settings: sections.Tokenizer) -> bool:
         """Whether `tokenizers` has to read the training split: one is to be trained that is not in the cache."""
-        keys = [
-            self._tokenizer_key(tokenizer, sources)
-            for tokenizer, sources in self._needed(settings)
-            if tokenizer.path is None
-        ]
-        if any(tokenizer.extend is not None for tokenizer, _ in self._needed(settings)):
+        needed = self._needed(settings)
+        if any(tokenizer.extend is not None for tokenizer, _ in needed):
             return True
-        return any(load("tokenizers", key) is None for key in keys)
+        trained = ((tokenizer, sources) for tokenizer, sources in needed if tokenizer.path is None)
+        return any(load("tokenizers", self._tokenizer_key(*one)) is None for one in trained)
 
     def _needed(self, settings: sections.Tokenizer) -> list[tuple[sections.SingleTokenizer, Sequence[bool]]]:
         """Each tokenizer with the texts that it is trained on: True = sources, False = targets or labelled texts."""
@@ -136,12 +258,8 @@ class RawData:
         return [(settings, (True, False) if self.dataset.SOURCE else (False,))]
 
     def tokenizers(self, settings: sections.Tokenizer, needs: Sequence[str] = ()) -> Tokenizers:
-        """Loaded, or trained on the training split. needs: special tokens to add if missing, by
-        `ObjectiveSettings.TOKENS`; a trained one lacks only sentinels.
-
-        """
-        n_sentinels = needs.count("sentinel")
-        needs = [name for name in needs if name != "sentinel"]
+        """Loaded, or trained on the training split. needs: special tokens (`ObjectiveSettings.TOKENS`)."""
+        n_sentinels, needs = needs.count("sentinel"), [name for name in needs if name != "sentinel"]
         needs += ["separator"] if self.dataset.separated(self.data) else []
         loaded = [
             self._tokenizer(tokenizer, sources, needs).with_sentinels(n_sentinels, trained=tokenizer.path is None)
@@ -173,9 +291,8 @@ class RawData:
         texts = (text for source, example in examples for text in self.dataset.texts(example, source))
         stride = 1 + self.data_split.characters // MAX_TRAINING_CHARACTERS if sampled else 1
         others = self.team.group.several("; the other processes wait")
-        with show_progress(
-            f"training the tokenizer on {self.data_split.characters / stride / 1e6:,.1f} million characters{others}"
-        ):
+        size = self.data_split.characters / stride / 1e6
+        with show_progress(f"training the tokenizer on {size:,.1f} million characters{others}"):
             yield (text for n, text in enumerate(texts) if n % stride == 0)
 
     def _extended(self, tokenizer: Tokenizer, settings: sections.SingleTokenizer, sources: Sequence[bool]) -> Tokenizer:
@@ -198,6 +315,5 @@ class RawData:
         """Every setting is part of it, except those that training does not use."""
         unused = {"path", *sections.ROLES, "source", *([] if settings.uses_vocab_size else ["vocab_size"])}
         used = settings.model_dump(mode="json", exclude=unused)
-        return hash_of(
-            [TRAINER_VERSION, self.hash, sources, tokenizers.__version__, cache_identity(settings.trainer), used]
-        )
+        trainer = cache_identity(settings.trainer)
+        return hash_of([TRAINER_VERSION, self.hash, sources, tokenizers.__version__, trainer, used])

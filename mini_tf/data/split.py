@@ -65,16 +65,7 @@ class Examples:
 
     def map(self, change: Callable[[Iterator[Any]], Iterator[Item]]) -> list[Part[Item]]:
         """The parts, with what `change` makes of the examples of each."""
-
-        def changed(part: Part[Any]) -> Iterator[Item]:
-            return change(part.read())
-
-        return [replace(part, read=partial(changed, part)) for part in self.parts]
-
-    @property
-    def own(self) -> Sequence[Part[Any]]:
-        """The parts of this process."""
-        return self.team.own(self.parts, lambda part: part.size)
+        return [replace(part, read=partial(lambda read: change(read()), part.read)) for part in self.parts]
 
 
 SplitName = Literal["train", "val"]
@@ -136,7 +127,8 @@ class ExampleHasher:
         """`scan` of all parts; each process of the team reads its own ones. DataFault if there are no examples."""
 
         def own() -> tuple[str, int]:
-            hashes, characters = self.scan(read_all(examples.own))
+            parts = examples.team.own(examples.parts, lambda part: part.size)
+            hashes, characters = self.scan(read_all(parts))
             return base64.b64encode(hashes.tobytes()).decode(), characters
 
         scans = examples.team.on_all(own)
@@ -159,8 +151,8 @@ def hold_out(examples: Examples, hasher: ExampleHasher, share: float) -> DataSpl
     hashes, characters = hasher.scan_together(examples)
     distinct = np.unique(hashes)
     if len(distinct) < 2:
-        fault = f"data.train: {len(distinct)} different {hasher.unit}; at least 2 are needed, one for validation"
-        raise DataFault(fault)
+        what = f"{len(distinct)} different {hasher.unit}"
+        raise DataFault(f"data.train: {what}; at least 2 are needed, one for validation")
     if len(distinct) < MIN_EXAMPLES:
         last = int(hashes[-1])
         notes = (f"fewer than {MIN_EXAMPLES} different {hasher.unit}: the last one is the validation data",)
@@ -189,11 +181,9 @@ def hold_out_fold(examples: Examples, hasher: ExampleHasher, folds: int, fold: i
     hashes, characters = hasher.scan_together(examples)
     distinct = np.unique(hashes)
     if len(distinct) < folds:
-        fault = (
-            f"data.train: {len(distinct)} different {hasher.unit}; at least {folds} are needed, one for each fold of"
-            " data.split"
-        )
-        raise DataFault(fault, hint=f"data.split.folds={len(distinct)}" if len(distinct) > 1 else "")
+        what = f"{len(distinct)} different {hasher.unit}; at least {folds} are needed"
+        hint = f"data.split.folds={len(distinct)}" if len(distinct) > 1 else ""
+        raise DataFault(f"data.train: {what}, one for each fold of data.split", hint=hint)
     if hasher.stratum is not None:
         with examples.team.group.independently():
             fold_hashes = frozenset(_by_stratum(examples.read(), hasher)[fold - 1 :: folds])
@@ -221,15 +211,11 @@ def split_as_given(train: Examples, val: Examples, hasher: ExampleHasher) -> Dat
         hint = "remove data.val: then a part of data.train is used for validation"
         raise DataFault(f"data.val: all of its {len(shared)} {hasher.unit} are also in data.train", hint=hint)
     removed = frozenset(val_hashes[shared].tolist())
-
-    kept = replace(
-        val, parts=val.map(lambda part: (example for hashed, example in hasher.hashed(part) if hashed not in removed))
-    )
-    note = (
-        f"{int(shared.sum())} of {len(shared)} {hasher.unit} of data.val are also in data.train; they were removed from"
-        " data.val"
-    )
-    return DataSplit([*as_split(train, "train"), *as_split(kept, "val")], n_train + n_val, (note,) if removed else ())
+    parts = val.map(lambda part: (example for hash_, example in hasher.hashed(part) if hash_ not in removed))
+    what = f"{int(shared.sum())} of {len(shared)} {hasher.unit} of data.val are also in data.train"
+    notes = (f"{what}; they were removed from data.val",) if removed else ()
+    parts_of_both = [*as_split(train, "train"), *as_split(replace(val, parts=parts), "val")]
+    return DataSplit(parts_of_both, n_train + n_val, notes)
 
 
 def as_split(examples: Examples, split: SplitName) -> list[Part[tuple[SplitName, Any]]]:
@@ -244,9 +230,8 @@ def limit_training(data: DataSplit, hasher: ExampleHasher, n: int) -> DataSplit:
     """
     ranks = array("Q", (rank for rank, split, _ in _ranked(data, hasher) if split == "train" and rank is not None))
     if len(ranks) <= n:
-        return replace(
-            data, notes=(*data.notes, f"data.max_train_samples {n:,}: there are {len(ranks):,} training {hasher.unit}")
-        )
+        note = f"data.max_train_samples {n:,}: there are {len(ranks):,} training {hasher.unit}"
+        return replace(data, notes=(*data.notes, note))
     highest = int(np.partition(np.array(ranks, np.uint64), n - 1)[n - 1])
     n_highest = n - sum(rank < highest for rank in ranks)  # of examples with one key, the first ones
 

@@ -135,8 +135,8 @@ class Store:
                 continue
             path = self.path.with_suffix(f".{name}")
             if (path.stat().st_size if path.exists() else 0) != array.nbytes:
-                fault = f"{path} changed during training"
-                raise DataFault(fault, hint="run the same command again", where=(str(path),))
+                hint = "run the same command again"
+                raise DataFault(f"{path} changed during training", hint=hint, where=(str(path),))
 
 
 @dataclass
@@ -182,9 +182,9 @@ class Writer:
     def close(self) -> dict[str, Any]:
         """Write the last separator; returns the facts that `open_store` needs."""
         self._separate()
-        facts: dict[str, Any] = {"tokens": self.n_tokens, "documents": self.n_documents, "raw_bytes": self.raw_bytes}
-        facts |= {"sources": self.sources}
-        return facts | {"labels": "labels" in self._open, "columns": self.columns, "separated": self.separated}
+        sizes = {"tokens": self.n_tokens, "documents": self.n_documents, "raw_bytes": self.raw_bytes}
+        facts = {"labels": "labels" in self._open, "columns": self.columns, "separated": self.separated}
+        return {**sizes, "sources": self.sources, **facts}
 
     def _separate(self) -> None:
         if self.separated:
@@ -252,6 +252,7 @@ def open_store(
 ) -> Store:
     """Open what a `Writer` of this name has written. facts: what its `close` returned. source_names: of a mixture."""
     n, n_documents, columns, raw = facts["tokens"], facts["documents"], facts["columns"], folder / f"{name}.jsonl"
+    sizes = sorted((int(number), size) for number, size in facts["sources"].items())
 
     def mapped(suffix: str, dtype: Any, *shape: int) -> np.ndarray:
         return np.memmap(folder / f"{name}.{suffix}", dtype, "r", shape=shape)
@@ -267,10 +268,7 @@ def open_store(
         mapped("row_labels", np.float32, n_documents, columns) if columns else None,
         source,
         raw if raw.exists() else None,
-        sources=tuple(
-            SourceSize(source_names[int(number)] if source_names else "", *size)
-            for number, size in sorted(facts["sources"].items(), key=lambda item: int(item[0]))
-        ),
+        sources=tuple(SourceSize(source_names[n] if source_names else "", *size) for n, size in sizes),
     )
 
 

@@ -6,7 +6,6 @@ spaced. Documents of the validation sample are left out of training wherever the
 
 import hashlib
 import math
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,8 +27,6 @@ from mini_tf.system.strict_json import short
 
 HASHED_PARTS, HASHED_BYTES = 16, 4096
 """Of each file so many parts of so many bytes are hashed, evenly spaced, with its beginning and its end."""
-
-
 _SHOWN = 5
 
 
@@ -172,25 +169,23 @@ class StreamSample:
     @cached_property
     def held_out(self) -> np.ndarray:
         """(n,) uint64: the sorted hashes of the validation documents."""
-        return np.unique(
-            np.array(array("Q", (hash_text(document.text) for document in self._read_validation())), np.uint64)
-        )
+        hashes = (hash_text(document.text) for document in self._read_validation())
+        return np.unique(np.fromiter(hashes, np.uint64))
 
     def read(self) -> Iterator[tuple[SplitName, Document]]:
         held_out = HeldOut(self.held_out)
-        train = (one for begin, end in self._parts for one in held_out.remove(self.shards.read(begin, end)))
-        yield from (
-            ("train", Document(one.text, one.where)) for one in train
-        )  # what a part of one continues may be missing
-        yield from (("val", one) for one in self._read_validation())
+        for begin, end in self._parts:
+            for document in held_out.remove(self.shards.read(begin, end)):
+                yield "train", Document(document.text, document.where)  # what a part of one continues may be missing
+        yield from (("val", document) for document in self._read_validation())
 
     def whole(self, train: Examples) -> DataSplit:
         """All documents of the corpus, those of the validation sample apart. train: reads it in any other way."""
         held_out = HeldOut(self.held_out)
 
         def read() -> Iterator[tuple[SplitName, Document]]:
-            yield from (("train", one) for one in held_out.remove(train.read()))
-            yield from (("val", one) for one in self._read_validation())
+            yield from (("train", document) for document in held_out.remove(train.read()))
+            yield from (("val", document) for document in self._read_validation())
 
         return DataSplit.in_one_part(read, self.shards.length)
 

@@ -5,7 +5,10 @@ a hash of the ids and the labels, so a change that leaves both as they are (a re
 does not change it.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -14,14 +17,13 @@ from typing import Any
 import numpy as np
 
 from mini_tf.data.datasets import Dataset, TokenizedData
-from mini_tf.data.encoding import write_stores
 from mini_tf.data.examples import Labels
 from mini_tf.data.formats.hub_datasets import needs_network
-from mini_tf.data.raw import RawData
-from mini_tf.data.source_files import Files, refuse_absent
-from mini_tf.data.split import DataSplit, as_split
-from mini_tf.data.store import Store, Tokenizers, open_store
+from mini_tf.data.raw import Files, RawData, refuse_absent
+from mini_tf.data.split import DataSplit, Part, SplitName, as_split
+from mini_tf.data.store import Store, Tokenizers, Writer, join_stores, open_store
 from mini_tf.data.streamed_text import HeldOut, StreamedText, StreamSample
+from mini_tf.data.tokenization.coverage import Coverage
 from mini_tf.parallel.dividing import ALONE, Team
 from mini_tf.parallel.group import ProcessGroup, refuse_different
 from mini_tf.recipe import sections
@@ -33,10 +35,90 @@ from mini_tf.system.errors import DataFault
 from mini_tf.system.hub import PREFIX
 from mini_tf.system.progress import adding_up, show_progress
 
+BATCH = 4 << 20
+"""Characters per batch. A batch ends with a part, so that it does not depend on the number of processes."""
+SplitPart = Part[tuple[SplitName, Any]]
 FORMAT = 8
 Report = Callable[[str], None]
 HELD_OUT = "held_out.hashes"
 _IDS = (".ids", ".starts", ".labels", ".row_labels")
+
+
+def write_stores(
+    folder: Path,
+    dataset: Dataset,
+    parts: Sequence[SplitPart],
+    tokenizers: Tokenizers,
+    labels: Labels | None,
+    separated: bool,
+    advance: Callable[[int], None] = lambda characters: None,
+    team: Team = ALONE,
+) -> dict[str, Any]:
+    """Encode all examples into files in `folder`; returns the facts needed to open the stores, and the notes.
+
+    advance: called with the characters of a batch. team: the processes that encode, each consecutive parts, into stores
+    of its own, which are then joined.
+    """
+
+    roles = ("source", "target") if dataset.SOURCE else ("target",)
+
+    def new_coverages() -> dict[str, Coverage]:
+        return {role: Coverage(getattr(tokenizers, role)) for role in roles}
+
+    def encode() -> dict[str, Any]:
+        """Facts of the stores of this process, and counts for the notes."""
+        (share := folder / f"share-{team.rank}").mkdir()
+        coverages, writers, dropped = new_coverages(), dict[str, Writer](), Counter[str]()
+        with ExitStack() as files:
+            for batch, size, source in _batches(team.own(parts, lambda part: part.size), dataset):
+                examples = [example for _, example in batch]
+                encoded = dataset.encode(examples, tokenizers, labels)
+                for role, coverage in coverages.items():
+                    texts = [" ".join(dataset.texts(example, role == "source")) for example in examples]
+                    coverage.sample(texts)
+                    for (split, example), text, encoding in zip(batch, texts, encoded, strict=True):
+                        name, ids = (split, encoding.ids) if role == "target" else (f"{split}.source", encoding.source)
+                        assert ids is not None
+                        if name not in writers:
+                            writers[name] = Writer(files, share, name, getattr(tokenizers, role).vocabulary, separated)
+                        coverage.count_unknown(text, ids)
+                        writers[name].add(text, ids, dataset.is_first_part(example), source)
+                for (split, example), encoding in zip(batch, encoded, strict=True):
+                    as_json = json.dumps(dataset.to_json(example)) if dataset.KEEPS_EXAMPLES else None
+                    writers[split].label(encoding, as_json)
+                dropped.update(dataset.dropped(examples))
+                advance(size)
+            stores = {name: writer.close() for name, writer in writers.items()}
+        counts = {role: coverage.to_json() for role, coverage in coverages.items()}
+        return {"stores": stores, "dropped": dropped, "coverage": counts}
+
+    def join() -> dict[str, Any]:
+        coverages, dropped = new_coverages(), Counter[str]()
+        for share in shares:
+            dropped.update(share["dropped"])
+            for role, coverage in coverages.items():
+                coverage.add(share["coverage"][role])
+        notes = [*dict.fromkeys(note for coverage in coverages.values() for note in coverage.notes())]
+        notes += [message.format(n=n) for message, n in dropped.items() if n]
+        stores = join_stores(folder, [(folder / f"share-{n}", share["stores"]) for n, share in enumerate(shares)])
+        return {"stores": stores, "notes": notes}
+
+    shares = team.on_all(encode)
+    return team.on_first(join)
+
+
+def _batches(parts: Sequence[SplitPart], dataset: Dataset) -> Iterator[tuple[list[tuple[SplitName, Any]], int, int]]:
+    """Batches of about BATCH characters, each with its number of characters, and its source."""
+    for part in parts:
+        batch, size = list[tuple[SplitName, Any]](), 0
+        for split, example in part.read():
+            batch.append((split, example))
+            size += dataset.size(example)
+            if size >= BATCH:
+                yield batch, size, part.source
+                batch, size = [], 0
+        if batch:
+            yield batch, size, part.source
 
 
 def open_data(
@@ -74,15 +156,12 @@ def open_data(
         several = f" in {raw.team.size} processes" if raw.team.size > 1 else ""
         with show_progress(f"encoding {data_split.characters:,} characters{several}") as reached:
             advance = adding_up(reached, raw.team.average(data_split.characters))
-            facts = write_stores(
-                folder, dataset, data_split.parts, used, labels, dataset.separated(data), advance, raw.team
-            )
+            separated = dataset.separated(data)
+            facts = write_stores(folder, dataset, data_split.parts, used, labels, separated, advance, raw.team)
         if (sample := raw.sample) is not None:
             raw.team.on_first(lambda: sample.held_out.tofile(folder / HELD_OUT))
-        return facts | {
-            "labels": None if labels is None else labels.to_json(),
-            "notes": [*data_split.notes, *facts["notes"]],
-        }
+        as_json = None if labels is None else labels.to_json()
+        return facts | {"labels": as_json, "notes": [*data_split.notes, *facts["notes"]]}
 
     entry = _build_or_load(raw.team, _key(content, used), build, report)
     names = {split: [source.label for source in sources_of(getattr(data, split))] for split in ("train", "val")}
@@ -134,9 +213,8 @@ def reopen(
     Raises DataFault if data read from stdin or from the hub are no longer in the cache: a run may be a stranger's, and
     its names ask for no connection. Files are read as they are now: compare the hashes.
     """
-    names = [
-        (key, name) for key, corpus in (("data.train", data.train), ("data.val", data.val)) for name in _names(corpus)
-    ]
+    corpora = {"data.train": data.train, "data.val": data.val}
+    names = [(key, name) for key, corpus in corpora.items() for name in _names(corpus)]
     for key, name in names:
         if name.startswith(PREFIX) and needs_network(name, key):
             hint = f"--data {name} downloads it and evaluates on it"
@@ -177,9 +255,8 @@ def encode_data(
 
     def build(folder: Path) -> dict[str, Any]:
         with show_progress("reading and encoding"):
-            facts = write_stores(
-                folder, dataset, as_split(files.examples(), "val"), tokenizers, labels, dataset.separated(data)
-            )
+            parts = as_split(files.examples(), "val")
+            facts = write_stores(folder, dataset, parts, tokenizers, labels, dataset.separated(data))
         return facts | {"notes": [*files.notes, *facts["notes"]]}
 
     entry = build_or_load("tokens", _key(content, tokenizers), build, report)
@@ -208,24 +285,18 @@ def _opened(
     source_names: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> TokenizedData:
     """sample: that of a corpus that is streamed, which is then the training data. source_names: by split."""
-    train, val = (
-        _open(entry, split, tokenizers, f"data.{split}", source_names.get(split, ())) for split in ("train", "val")
-    )
+    train = _open(entry, "train", tokenizers, "data.train", source_names.get("train", ()))
+    val = _open(entry, "val", tokenizers, "data.val", source_names.get("val", ()))
     hashes = {"data": _hash(entry), "tokenizer": tokenizers.target.hash}
     if sample is not None:
         held_out = HeldOut(np.frombuffer((entry.folder / HELD_OUT).read_bytes(), np.uint64))
-        train = replace(
-            train, streamed=StreamedText(sample.shards, tokenizers.target, held_out, sample.n_bytes, len(train))
-        )
+        streamed = StreamedText(sample.shards, tokenizers.target, held_out, sample.n_bytes, len(train))
+        train = replace(train, streamed=streamed)
         hashes["data"] = hash_of([hashes["data"], sample.shards.hash])
     hashes |= {} if tokenizers.source is tokenizers.target else {"source_tokenizer": tokenizers.source.hash}
     labels = None if entry.facts["labels"] is None else Labels.of_json(entry.facts["labels"])
-    notes = [
-        *dict.fromkeys(
-            [*(note for tokenizer in tokenizers for note in tokenizer.notes), *column_notes, *entry.facts["notes"]]
-        )
-    ]
-    data = TokenizedData(train, val, tokenizers, notes, hashes, labels)
+    notes = [*(note for tokenizer in tokenizers for note in tokenizer.notes), *column_notes, *entry.facts["notes"]]
+    data = TokenizedData(train, val, tokenizers, [*dict.fromkeys(notes)], hashes, labels)
     report(f"data: {dataset.size_summary(data)}")
     return data
 

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from mini_tf.data.formats.tables import GROUPS, MinimalPair, read_pairs
+from mini_tf.data.formats.babylm_files import GROUPS, MinimalPair, read_pairs
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.pages import Cell, Page, PageTable, curves_of, page_file
 from mini_tf.drawing.terminal import line, table

@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mini_tf.data.formats import columns
+from mini_tf.data.formats.babylm_files import read_pairs
 from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import find_files
-from mini_tf.data.formats.tables import Row, read_columns, read_pairs, rows_of
+from mini_tf.data.formats.tables import Row, read_columns, rows_of
 from mini_tf.data.formats.text_documents import read
 from mini_tf.system.errors import DataFault
 

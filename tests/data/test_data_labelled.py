@@ -16,13 +16,11 @@ from data_of import dataset_of, encoded
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.examples import Example
 from mini_tf.data.split import hash_text
-from mini_tf.data.store import Store, in_memory
+from mini_tf.data.store import Store
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import Data, Split
-from mini_tf.system import cache
 from mini_tf.system.errors import DataFault
 
-CHAR = sections.Tokenizer(kind="char")
 BYTE = sections.Tokenizer(kind="byte")
 STARS = ["1", "2", "10"]
 REVIEWS = [{"id": str(n), "review": f"film number {n} was seen", "stars": STARS[n % 3]} for n in range(60)]
@@ -35,15 +33,12 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def table(path: Path, rows: Sequence[dict[str, Any]]) -> str:
-    """Rows as a file of the kind that its name says."""
-    if path.suffix == ".parquet":
-        pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    elif path.suffix == ".jsonl":
+    """Rows as a file of the kind that its name says, jsonl or csv."""
+    if path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     else:
         with path.open("w", newline="") as opened:
-            writer = csv.DictWriter(opened, list(rows[0]), delimiter="\t" if path.suffix == ".tsv" else ",")
+            writer = csv.DictWriter(opened, list(rows[0]))
             writer.writeheader()
             writer.writerows(rows)
     return str(path)
@@ -74,10 +69,6 @@ def written(store: Store) -> list[Example]:
     return list(dataset_of("classes").examples(store))
 
 
-def remade(examples: list[Example], dataset: str, text: TokenizedData) -> Store:
-    return in_memory(dataset_of(dataset).encode(examples, text.tokenizers, text.labels), text.tokenizers)
-
-
 def both(text: TokenizedData) -> list[tuple[list[str], list[str]]]:
     return raw(text.train) + raw(text.val)
 
@@ -90,9 +81,8 @@ def same(one: Store, other: Store) -> None:
 # What is kept
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
-def test_every_example_is_kept_as_it_was_written_on_one_side(kind: str, tmp_path: Path) -> None:
-    text = opened(table(tmp_path / f"a.{kind}", REVIEWS))
+def test_every_example_is_kept_as_it_was_written_on_one_side(tmp_path: Path) -> None:
+    text = opened(table(tmp_path / "a.csv", REVIEWS))
     assert sorted(both(text)) == sorted(([row["review"]], [row["stars"]]) for row in REVIEWS)
     for store in (text.train, text.val):
         for number, (texts, [label]) in enumerate(raw(store)):
@@ -101,36 +91,6 @@ def test_every_example_is_kept_as_it_was_written_on_one_side(kind: str, tmp_path
             assert text.labels is not None
             assert text.labels.names[int(store.row_labels[number, 0])] == label
         assert store.labels is None
-
-
-TURNS = [
-    {
-        "messages": [
-            {"role": "user", "content": f"say {n}\n"},
-            {"role": "assistant", "content": f"{n} \u2028\U0001f600 </s>"},
-        ]
-    }
-    for n in range(30)
-]
-MANY = {
-    "classes": [{"text": f" a\t{n}\r\n\u2028é\0", "label": "xy"[n % 2]} for n in range(30)],
-    "numbers": [{"text": f"a {n}", "text_pair": f"é {n}", "label": n / 7} for n in range(30)],
-    "tags": [{"text": ["a", f"é{n}", "\U0001f600"], "label": ["O", "B", "O"]} for n in range(30)],
-    "chats": TURNS,
-}
-
-
-@pytest.mark.parametrize("form", list(MANY))
-def test_a_store_in_memory_equals_the_one_in_files(form: str, tmp_path: Path) -> None:
-    file = table(tmp_path / "a.jsonl", MANY[form])
-    text, dataset = opened(file, form, fields={}), dataset_of(form)
-    read = list(dataset.read(dataset.find(file, "data.train"), Data(train=file), file))
-    assert sorted(both(text)) == sorted((one.texts, one.labels) for one in read)
-    for store in (text.train, text.val):
-        same(remade(written(store), form, text), store)
-    again = encoded(Data(train=file), text.tokenizers, form, text.labels)
-    same(again, remade(read, form, text))
-    assert raw(again) == [(one.texts, one.labels) for one in read]
 
 
 def test_the_same_content_is_found_again_wherever_it_lies_and_another_is_not(tmp_path: Path) -> None:
@@ -163,22 +123,6 @@ def test_the_same_content_is_found_again_wherever_it_lies_and_another_is_not(tmp
     ]
     hashes = [other.hashes["data"] for other in others]
     assert len({first.hashes["data"], *hashes}) == 1 + len(others)
-
-
-def test_a_damaged_cache_is_made_anew(tmp_path: Path) -> None:
-    said: list[str] = []
-    file = table(tmp_path / "a.csv", REVIEWS)
-    first = opened(file, said=said)
-    kept = remade(written(first.train), "classes", first)  # the files will change under the other
-    [folder] = (cache.cache_folder() / "tokens").iterdir()
-    for name in ("train.row_labels", "val.jsonl", "train.ids", "manifest.json"):
-        whole = (folder / name).read_bytes()
-        (folder / name).write_bytes(b"0" + whole[1:])
-        del said[:]
-        again = opened(file, said=said)
-        assert "the cache is damaged" in said[0]
-        same(kept, again.train)
-        assert (folder / name).read_bytes() == whole
 
 
 @pytest.mark.parametrize("name", ["train.row_labels", "train.ids", "train.starts"])
@@ -241,36 +185,9 @@ def test_no_text_stands_on_both_sides_whatever_its_label(tmp_path: Path) -> None
     assert len(both(text)) == 120
 
 
-@pytest.mark.parametrize("n", [3, 9])
-def test_of_few_texts_the_last_is_held_out_with_all_that_equal_it(n: int, tmp_path: Path) -> None:
-    rows = [{"text": f"text {k}", "label": "ab"[k % 2]} for k in range(n)]
-    text = opened(table(tmp_path / "a.jsonl", [rows[-1] | {"label": "a"}, *rows]), fields={})
-    assert {texts[0] for texts, _ in raw(text.val)} == {f"text {n - 1}"}
-    assert (text.train.n_documents, text.val.n_documents) == (n - 1, 2)
-    assert "fewer than 10 different examples: the last one is the validation data" in text.notes
-
-
 def test_examples_that_are_all_alike_cannot_be_divided(tmp_path: Path) -> None:
     file = table(tmp_path / "a.jsonl", [{"text": "a", "label": label} for label in "abc"])
     assert refusal(file, fields={}).startswith("data.train: 1 different examples; at least 2 are needed")
-
-
-def test_what_also_stands_in_the_training_file_is_left_out_of_the_given_one_and_told(tmp_path: Path) -> None:
-    train = table(tmp_path / "a.csv", REVIEWS)
-    fresh = [{"review": f"film {n} was not", "stars": "1"} for n in range(3)]
-    other_label = {"review": REVIEWS[0]["review"], "stars": "2"}
-    val = table(
-        tmp_path / "b.csv",
-        [*[{key: row[key] for key in ("review", "stars")} for row in REVIEWS[:2]], *fresh, other_label],
-    )
-    text = opened(train, val=val)
-    assert "2 of 6 examples of data.val are also in data.train; they were removed from data.val" in text.notes
-    assert raw(text.val) == [([row["review"]], [row["stars"]]) for row in [*fresh, other_label]]
-    assert raw(text.train) == [([row["review"]], [row["stars"]]) for row in REVIEWS]
-    copy = table(tmp_path / "c.csv", REVIEWS)
-    assert refusal(train, val=copy).startswith(
-        "data.val: all of its 60 examples are also in data.train (remove data.val"
-    )
 
 
 def known_by(store: Store) -> set[str]:
@@ -334,11 +251,6 @@ def test_the_first_example_to_learn_from_says_whether_there_are_two_texts(tmp_pa
 # Which column a fault is in
 
 
-def second(kind: str) -> str:
-    return {"jsonl": ":2", "parquet": ": row 2"}.get(kind, ":3")
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
 @pytest.mark.parametrize(
     ("form", "column", "cell", "words"),
     [
@@ -351,15 +263,15 @@ def second(kind: str) -> str:
     ],
 )
 def test_a_fault_names_the_column_as_the_file_calls_it(
-    form: str, column: str, cell: str, words: str, kind: str, tmp_path: Path
+    form: str, column: str, cell: str, words: str, tmp_path: Path
 ) -> None:
     rows = [
         {"review": "a", "stars": "1"},
         {"review": "b", "stars": "2"} | {column: cell},
         {"review": "c", "stars": "2"},
     ]
-    file = table(tmp_path / f"a.{kind}", rows)
-    assert refusal(file, form).startswith(f"{file}{second(kind)}: {words}")
+    file = table(tmp_path / "a.csv", rows)
+    assert refusal(file, form).startswith(f"{file}:3: {words}")
 
 
 @pytest.mark.parametrize(

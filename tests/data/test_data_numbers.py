@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn import metrics
 
 from mini_tf.data import describing
@@ -27,7 +25,7 @@ from mini_tf.data.split import (
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.coverage import Coverage
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.data.tokenization.vocabulary import Vocabulary, first_tokens, last_tokens
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.data.windows import Windows
 from mini_tf.recipe import sections
 from mini_tf.scores.label_scores import log_loss, macro_f1
@@ -146,19 +144,6 @@ def test_sentences_are_no_labels_but_names_of_several_words_are() -> None:
     assert len(class_labels([[name] for name in [*names, *names[:6]]], None).names) == 12
     with pytest.raises(DataFault, match="12 different labels among 18"):
         class_labels([[f"{name} did not arrive"] for name in [*names, *names[:6]]], None)
-
-
-@given(text=st.text("aé漢🙂", max_size=6), n=st.integers(0, 24))
-def test_a_cut_between_bytes_keeps_whole_characters(text: str, n: int) -> None:
-    """At most n bytes from either end; where not even one character fits, bytes of it are kept."""
-    tokenizer = Tokenizer.train(sections.Tokenizer(kind="byte"), [""])
-    ids, sizes = tokenizer.encode(text), [len(character.encode()) for character in text]
-    for side, found in (
-        (sizes, first_tokens(tokenizer.vocabulary, ids, n)),
-        (sizes[::-1], last_tokens(tokenizer.vocabulary, ids, n)),
-    ):
-        whole = max(size for k in range(len(side) + 1) if (size := sum(side[:k])) <= n)
-        assert found == (whole or min(n, len(ids)))
 
 
 @pytest.mark.parametrize(("n_rows", "streams"), [(1, 3), (31, 3), (48, 3), (100, 4), (101, 1), (101, 7)])

@@ -184,12 +184,6 @@ def test_streams_of_an_evaluation_advance_together_and_have_sixteen_rows_or_more
     assert sorted(stream_rows(66, 4)[0]) == [0, 16, 33, 49]
 
 
-def test_a_short_evaluation_of_streams_has_the_beginning_of_each() -> None:
-    """As many whole rows as have the tokens, or more."""
-    assert stream_rows(40, 2, tokens=84) == [[row, 20 + row] for row in range(6)]  # a share of 0.2625, 5.25 rows of 20
-    assert stream_rows(40, 2, tokens=9999) == stream_rows(40, 2)
-
-
 @pytest.mark.parametrize("lookahead", [0, 1])
 def test_all_targets_have_all_bytes_of_the_text(lookahead: int) -> None:
     packing = windows(store([30, 12]), 8, lookahead)

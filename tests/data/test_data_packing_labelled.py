@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.examples import ASSISTANT, Example, Labels
-from mini_tf.data.packing import Packing, Shape, evenly_spaced
+from mini_tf.data.packing import Packing, Shape
 from mini_tf.data.store import in_memory
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
@@ -210,24 +210,6 @@ def test_no_short_word_is_torn_where_there_is_room_for_it() -> None:
 
 @pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize("form", FORMS)
-def test_rows_are_the_same_alone_and_in_company(form: str, context: int) -> None:
-    packing, order = labelling(form, context), np.random.default_rng(0)
-    rows = every_row(form, context)
-    assert len(rows) == packing.n_rows
-    for _ in range(3):
-        chosen = order.integers(0, packing.n_rows, 11)
-        keys = order.integers(0, 2**63, 11).astype(np.uint64)
-        taken = packing.take(chosen, int(order.integers(9)), keys)
-        assert unpadded(taken) == [rows[n] for n in chosen]
-        np.testing.assert_array_equal(taken.keys, keys)
-        alone = [packing.take(chosen[n : n + 1], 0, keys[n : n + 1]) for n in range(11)]
-        assert all(one.segments is None for one in alone)
-        assert [row for one in alone for row in unpadded(one)] == unpadded(taken)
-        assert [row for first in (0, 4, 8) for row in unpadded(taken.slice(first, first + 4))] == unpadded(taken)
-
-
-@pytest.mark.parametrize("context", CONTEXTS)
-@pytest.mark.parametrize("form", FORMS)
 def test_sizes_are_those_of_the_rows(form: str, context: int) -> None:
     packing, rows = labelling(form, context), every_row(form, context)
     lookahead = int(form == "chats")
@@ -239,23 +221,6 @@ def test_sizes_are_those_of_the_rows(form: str, context: int) -> None:
     wholes = [len(whole(one, form)[0]) - lookahead for one in some_examples(form)]
     assert packing.n_too_long == sum(one > context for one in wholes)
     assert (dataset_of(DATASETS.get(form, form)).TRUNCATES is None) == (form == "tags")
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_evaluation_reads_every_row_once_in_order_in_any_batches(form: str) -> None:
-    packing = labelling(form, 13)
-    numbered = [packing.take(np.array([n]), 0, np.zeros(1, np.uint64)) for n in range(packing.n_rows)]
-    expected = [row for one in numbered for row in unpadded(one)]
-    for batch_size in (1, 7, 1000):
-        assert every_row(form, 13, batch_size) == expected
-    keys = [np.concatenate([rows.keys for rows in packing.eval_rows(size)]).tolist() for size in (1, 7)]
-    assert keys[0] == keys[1]
-    assert len(set(keys[0])) == packing.n_rows
-    total = int(packing.lengths.sum())
-    for tokens in (1, 60, total - 1, total, 10**6):
-        chosen = evenly_spaced(packing.lengths, tokens)
-        assert packing.lengths[chosen].sum() >= min(tokens, total)
-        assert [row for rows in packing.eval_rows(5, tokens) for row in unpadded(rows)] == [expected[n] for n in chosen]
 
 
 # Through the plans to questions

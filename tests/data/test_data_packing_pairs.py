@@ -12,11 +12,10 @@ from data_of import dataset_of, opened
 
 from mini_tf.data.batch import Rows
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.data.packing import Packing, Shape, evenly_spaced
+from mini_tf.data.packing import Packing, Shape
 from mini_tf.objectives.seq2seq import Settings as Seq2Seq
 from mini_tf.recipe import sections
 from mini_tf.recipe.data import Data
-from mini_tf.system.seeds import seed_of
 
 LENGTHS = [(n * 7 % 13 + 1, n * 5 % 11 + 1) for n in range(50)]
 
@@ -97,34 +96,6 @@ def test_sizes_are_those_of_the_rows(text: TokenizedData, context: int) -> None:
     assert pairing.lengths.max() <= context
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 50])
-@pytest.mark.parametrize("context", [4, 64])
-def test_evaluation_reads_every_pair_once_and_in_order(text: TokenizedData, context: int, batch_size: int) -> None:
-    pairing, expected = rows_of(text, context), by_hand(text, context)
-    batches = list(pairing.eval_rows(batch_size))
-    assert [pair for rows in batches for pair in both(rows)] == expected
-    assert {len(rows) for rows in batches[:-1]} <= {batch_size}
-    assert [key for rows in batches for key in rows.keys.tolist()] == [
-        seed_of("example", n) for n in range(len(expected))
-    ]
-
-
-@pytest.mark.parametrize("context", [4, 64])
-def test_evaluation_of_some_tokens_reads_pairs_that_have_them(text: TokenizedData, context: int) -> None:
-    pairing, expected = rows_of(text, context), by_hand(text, context)
-    lengths = np.array([len(target) - 1 for _, target in expected])
-    for tokens in (1, lengths[0], lengths.sum() // 2, lengths.sum(), lengths.sum() + 100):
-        chosen = evenly_spaced(lengths, int(tokens))
-        assert lengths[chosen].sum() >= min(tokens, lengths.sum())
-        assert [pair for rows in pairing.eval_rows(3, int(tokens)) for pair in both(rows)] == [
-            expected[n] for n in chosen
-        ]
-
-
-def test_the_documents_of_rows_are_their_pairs(text: TokenizedData) -> None:
-    assert rows_of(text, 8).documents(np.array([4, 1, 4]), 2).tolist() == [1, 4]
-
-
 @pytest.mark.parametrize("context", [3, 64])
 def test_every_target_is_asked_for_once_by_the_objective(text: TokenizedData, context: int) -> None:
     pairing, expected = rows_of(text, context), by_hand(text, context)
@@ -138,14 +109,6 @@ def test_every_target_is_asked_for_once_by_the_objective(text: TokenizedData, co
         assert ((at % length == 0) == (read[at] == text.tokenizer.vocabulary.separator)).all()
     assert asked == [id for _, target in expected for id in target[1:]]
     assert len(asked) == round(pairing.row_tokens * pairing.n_rows)
-
-
-def test_rows_are_cut_into_parts_with_their_sources(text: TokenizedData) -> None:
-    rows = rows_of(text, 9).take(np.arange(8), 0, np.arange(8, dtype=np.uint64))
-    parts = [rows.slice(0, 3), rows.slice(3, 8)]
-    for whole, cut in ((rows, parts), (rows.source, [part.source for part in parts])):
-        assert whole is not None
-        assert np.array_equal(np.concatenate([part.ids for part in cut if part is not None]), whole.ids)
 
 
 def test_the_summary_says_how_long_both_sides_are(text: TokenizedData) -> None:

@@ -210,16 +210,6 @@ def test_sentences_of_a_source_are_joined_and_texts_of_a_target_are_references(t
     assert (second.references, third.references) == (("first 1",), ("first 2", "other"))
 
 
-def test_a_store_gives_back_all_references_and_holds_the_first(tmp_path: Path) -> None:
-    file = lists(tmp_path / "a.jsonl")
-    text = open_pairs(Data(train=file, fields={"source": "source", "target": "target"}), BYTE)
-    kept = [pair for store in (text.train, text.val) for pair in written(store)]
-    read = pairs_in(file)
-    assert sorted(pair.references for pair in kept) == sorted(pair.references for pair in read)
-    for store in (text.train, text.val):
-        assert [(pair.source, pair.references[0]) for pair in written(store)] == texts_of(store, text)
-
-
 @pytest.mark.parametrize(
     ("row", "words"),
     [
@@ -322,25 +312,6 @@ def test_stores_hold_every_pair_once_and_partners_have_one_number(tmp_path: Path
     assert len(text.train) == sum(len(target) for _, target in train) + len(train) + 1
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
-def test_a_table_comes_to_the_same_pairs_as_two_files(kind: str, tmp_path: Path) -> None:
-    files = open_pairs(Data(train=aligned(tmp_path)), BYTE)
-    rows = open_pairs(Data(train=table(tmp_path, kind), fields={"source": "source", "target": "target"}), BYTE)
-    for side in ("train", "val"):
-        assert texts_of(getattr(files, side), files) == texts_of(getattr(rows, side), rows)
-
-
-def test_the_raw_pairs_of_a_side_are_those_that_are_stored(tmp_path: Path) -> None:
-    data = Data(train=aligned(tmp_path), split=Split(share=0.2))
-    text = open_pairs(data, CHAR)
-    for side in ("train", "val"):
-        assert [(pair.source, pair.target) for pair in written(getattr(text, side))] == texts_of(
-            getattr(text, side), text
-        )
-        numbers = [pair.where for pair in written(getattr(text, side))]
-        assert numbers == [f"pair {n}" for n in range(1, len(numbers) + 1)]
-
-
 def test_each_side_may_have_a_tokenizer_of_its_own(tmp_path: Path) -> None:
     pairs = [(f"ab {'b' * (n % 5)}", f"XY {'Z' * (n % 7)}") for n in range(60)]
     own = sections.Tokenizer(kind="char", source=sections.SingleTokenizer(kind="char"))
@@ -387,27 +358,6 @@ def test_no_source_stands_on_both_sides(pairs: list[tuple[str, str]], share: flo
     assert not sources["train"] & sources["val"]
 
 
-def test_a_corpus_that_grows_keeps_its_split() -> None:
-    made = [Pair(*pair, f"f:{n}") for n, pair in enumerate(PAIRS * 5)]
-    more = [Pair(f"new {n}", "neu", f"g:{n}") for n in range(500)]
-
-    def held_out(pairs: list[Pair]) -> set[str]:
-        return {pair.source for side, pair in divide(pairs, 0.2).read() if side == "val"}
-
-    before = held_out(made)
-    after = held_out([*more, *made])
-    assert 5 < len(before) < 30
-    assert before == after & {pair.source for pair in made}
-    assert 60 < len(after - before) < 140
-
-
-def test_of_few_sources_the_last_is_held_out_and_that_is_told() -> None:
-    made = [Pair(source, str(n), f"f:{n}") for n, source in enumerate("abcacb")]
-    division = divide(made, 0.05)
-    assert [(side, pair.source) for side, pair in division.read() if side == "val"] == [("val", "b")] * 2
-    assert division.notes == ("fewer than 10 different sources: the last one is the validation data",)
-
-
 def test_of_given_pairs_only_exact_repeats_are_left_out_and_that_is_told() -> None:
     train = [Pair("a", "1", "f:1"), Pair("b", "2", "f:2"), Pair("ab", "c", "f:3")]
     val = [Pair("a", "1", "g:1"), Pair("a", "2", "g:2"), Pair("c", "2", "g:3"), Pair("a", "bc", "g:4")]
@@ -421,14 +371,6 @@ def test_of_given_pairs_only_exact_repeats_are_left_out_and_that_is_told() -> No
         keep_apart(train, [])
     with pytest.raises(DataFault, match="no examples"):
         divide([], 0.1)
-
-
-def test_given_pairs_are_held_out_whole(tmp_path: Path) -> None:
-    data = Data(train=aligned(tmp_path), val=aligned(tmp_path, [*PAIRS[:3], ("a ten", "sato")], "val"))
-    text = open_pairs(data, CHAR)
-    assert texts_of(text.train, text) == PAIRS
-    assert texts_of(text.val, text) == [("a ten", "sato")]
-    assert "3 of 4 pairs of data.val are also in data.train; they were removed from data.val" in text.notes
 
 
 def changed(text: TokenizedData, other: TokenizedData) -> set[str]:
@@ -447,26 +389,6 @@ def test_contents_decide_the_identity_and_paths_do_not(tmp_path: Path) -> None:
     assert "data" in changed(here, open_pairs(Data(train=aligned(tmp_path), split=Split(share=0.3)), CHAR))
     own = [sections.Tokenizer(kind="char", source=sections.SingleTokenizer(kind=kind)) for kind in ("char", "byte")]
     assert changed(*(open_pairs(Data(train=aligned(tmp_path)), one) for one in own)) == {"data", "source_tokenizer"}
-
-
-def test_other_columns_are_another_text(tmp_path: Path) -> None:
-    file = write(
-        tmp_path / "a.jsonl", "".join(json.dumps({"a": f"x{n}", "b": f"y{n}", "c": f"z{n}"}) + "\n" for n in range(30))
-    )
-    texts = [open_pairs(Data(train=file, fields={"source": "a", "target": column}), BYTE) for column in "bc"]
-    assert changed(*texts) == {"data"}
-    assert [texts_of(text.train, text)[0][1][0] for text in texts] == ["y", "z"]
-
-
-def test_pairs_are_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    open_pairs(Data(train=aligned(tmp_path)), CHAR, say=said.append)
-    open_pairs(Data(train=aligned(tmp_path)), CHAR, say=said.append)
-    assert [line.partition(" (")[0] for line in said if "cache" in line] == [
-        "data: not in the cache",
-        "data: loaded from the cache",
-    ]
-    assert sum(" training pairs, " in line for line in said) == 2
 
 
 def test_other_pairs_are_encoded_whole_by_given_tokenizers(tmp_path: Path) -> None:

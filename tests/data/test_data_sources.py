@@ -151,11 +151,6 @@ def test_parquet_gives_a_row_a_document(tmp_path: Path) -> None:
     [
         ("a fine film\nanother\n", Columns(), ["a fine film", "another"]),
         ("text\nfirst\n", Columns(), ["first"]),
-        ("label\tsentence\n1\tgood\n", Columns(("sentence",)), ["good"]),
-        ("label\ttext\n1\tgood\n", Columns(), ["good"]),
-        ("1\tgood film\n0\tbad film\n", Columns(("1",)), ["good film", "bad film"]),
-        ("one\ttwo\n", Columns(("1",), header=False), ["two"]),
-        ("a b\tc\nd\te\n", Columns(("c",), header=True), ["e"]),
         ('say\t"open\n', Columns(("1",)), ['"open']),
     ],
 )

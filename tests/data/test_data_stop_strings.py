@@ -39,23 +39,6 @@ def test_text_is_held_back_only_while_it_may_become_a_stop_string(stops: list[st
         assert told == text[: n - max(begun)]
 
 
-@pytest.mark.parametrize(
-    ("stops", "pieces", "told"),
-    [
-        (["aab"], ["a", "a", "a", "b", "c"], ["", "", "a", "", "", ""]),
-        (["\n"], ["one", " two\nthree"], ["one", " two", ""]),
-        (["</end>", "END"], ["x</", "en", "E", "N", "D"], ["x", "", "</en", "", "", ""]),
-        (["abc", "b"], ["ab", "c"], ["a", "", ""]),
-        (["abc", "b"], ["abc"], ["a", ""]),
-        (["bc", "abc"], ["xabc"], ["x", ""]),
-        (["ab"], ["xa"], ["x", "a"]),
-        ([], ["a", "b"], ["a", "b", ""]),
-    ],
-)
-def test_pieces_come_out_as_soon_as_they_are_certain(stops: list[str], pieces: list[str], told: list[str]) -> None:
-    assert let_through(stops, pieces)[0] == told
-
-
 def test_an_empty_stop_string_is_no_stop_string() -> None:
     with pytest.raises(ValueError, match="empty stop string"):
         StopStringFilter(["a", ""])

@@ -12,7 +12,7 @@ from data_of import both, dataset_of, encoded, objective_for, opened
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mini_tf.data import encoding
+from mini_tf.data import tokenized
 from mini_tf.data.corpora import python_docs
 from mini_tf.data.datasets import TokenizedData
 from mini_tf.data.formats import text_documents as formats
@@ -243,7 +243,7 @@ def test_parts_and_batches_leave_no_trace(
     data = Data(train=write(*documents))
     whole = opened(data, sections.Tokenizer(vocab_size=300))
     monkeypatch.setattr(formats, "PART_SIZE", 64)
-    monkeypatch.setattr(encoding, "BATCH", 200)
+    monkeypatch.setattr(tokenized, "BATCH", 200)
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "other"))
     whole.tokenizer.save(tmp_path / "tokenizer.json")
     parts = opened(data, sections.Tokenizer(path=str(tmp_path)))
@@ -339,14 +339,6 @@ def test_a_text_from_stdin_is_found_by_its_hash_while_the_cache_has_it(
     with pytest.raises(DataFault, match="read its data from stdin, and it is no longer in the cache") as refused:
         reopen(data, text.tokenizers, TEXT, text.hashes)
     assert "--data FILE" in str(refused.value.hint)
-
-
-def test_a_file_that_is_cut_during_training_is_noticed(write: Callable[..., str]) -> None:
-    store = opened(Data(train=write(*many())), BYTE).train
-    store.check()
-    store.path.write_bytes(b"")
-    with pytest.raises(DataFault, match="changed during training"):
-        store.check()
 
 
 def test_another_text_is_encoded_whole_and_as_the_run_was(write: Callable[..., str]) -> None:

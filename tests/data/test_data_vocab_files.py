@@ -29,17 +29,8 @@ LINES = [
     "字",
     "h",
 ]
-TEXTS = [
-    "Hello hel.",
-    "héllo  naïve\tNAIVE",
-    "漢字a",
-    "a'a\n\na .",
-    "unknown ‖ x",
-    "he\u200dllo\0 a\ufffd",
-    "A" * 101,
-    "",
-    " ",
-]
+TEXTS = ["Hello hel.", "héllo  naïve\tNAIVE", "漢字a", "a'a\n\na .", "unknown ‖ x", "he\u200dllo\0 a\ufffd"]
+TEXTS += ["A" * 101, "", " "]
 MERGES = [("h", "e"), ("Ġ", "he"), ("l", "l"), ("he", "ll"), ("Ġ", "a"), ("Ã", "¯")]
 
 

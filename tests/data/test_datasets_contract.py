@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mini_tf.data.encoding import write_stores
 from mini_tf.data.split import Part
 from mini_tf.data.store import join_stores
+from mini_tf.data.tokenized import write_stores
 from mini_tf.data.windows import Windows
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing import datasets as contract

@@ -15,7 +15,7 @@ from data_of import objective_for
 from processes import everywhere
 
 from mini_tf.data import split
-from mini_tf.data.source_files import Files
+from mini_tf.data.raw import Files
 from mini_tf.data.tokenization.coverage import Coverage
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenized import open_data

@@ -22,7 +22,7 @@ def evaluate_pairs(
     console: Console, trained: "Trained", files: Sequence[str], score: str | None, bounds: "Sequence[Gate]"
 ) -> int:
     """Score both sentences of each pair and print the accuracy, in all and by paradigm and phenomenon."""
-    from mini_tf.data.formats.tables import GROUPS, read_pairs
+    from mini_tf.data.formats.babylm_files import GROUPS, read_pairs
     from mini_tf.drawing.terminal import table
     from mini_tf.pipelines import pipeline_of
     from mini_tf.scores.intervals import pair_scores

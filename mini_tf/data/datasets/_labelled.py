@@ -107,17 +107,14 @@ class LabelledDataset(Dataset):
         keys = ({self.split_key(one) for one in self.examples(store)} for store in data.splits.values())
         consequence = f"is cut and loses its {self.TRUNCATES}" if self.TRUNCATES else "is split into several rows"
         shared, size = len(set.intersection(*keys)), data.tokenizer.vocabulary.size
-        names = [*of_labels["train"]]
+        names, context = [*of_labels["train"]], f"train.context ({packings['train'].shape.context} tokens)"
         listed = {
             split: {self.CAPTIONS.get(name, caption(name)): numbers[name] for name in names[:MAX_TABLE_LABELS]}
             for split, numbers in of_labels.items()
         }
         lines = [
             *describing.format_statistics(splits),
-            (
-                f"an example longer than train.context ({packings['train'].shape.context} tokens) with its separators"
-                f" {consequence}"
-            ),
+            f"an example longer than {context} with its separators {consequence}",
             f"vocabulary: {size:,} tokens",
             f"{self.SPLIT_UNIT or self.UNIT} in both splits: {shared}",
             "",
@@ -148,23 +145,16 @@ class LabelledDataset(Dataset):
         inputs = (rows.ids if drawn is None or len(drawn) != len(rows.ids) else drawn.numpy())[row, : len(original)]
         targets = self.labels_of_row(rows, row, data.labels)
         replaced = describing.replaced_tokens(data.tokenizer, inputs, original)
+        tokens = describing.tokens_by_position(data.tokenizer, inputs)
         positions = [
-            one | {"target": target, "replaced": before}
-            for one, target, before in zip(
-                describing.tokens_by_position(data.tokenizer, inputs), targets, replaced, strict=False
-            )
+            token | {"target": target, "replaced": before}
+            for token, target, before in zip(tokens, targets, replaced, strict=False)
         ]
         return {"padding": rows.ids.shape[1] - len(positions), "positions": positions}
 
     def row_table(self, row: Mapping[str, Any], head: str) -> list[str]:
         """The column `original` is left out if no token is replaced."""
-        replaces = any(token["replaced"] is not None for token in row["positions"])
-        names = (f"{'position':>8}", ("input", "target", *(["original"] if replaces else [])))
-        cells = (
-            (f"{token['position']:>8}", (token["reads"], token["target"], token["replaced"]))
-            for token in row["positions"]
-        )
-        return [f"{head}: {describing.row_size(row)}", *describing.format_table([names, *cells])]
+        return describing.token_table(row, head, any(token["replaced"] is not None for token in row["positions"]))
 
 
 class LabelledTexts(LabelledDataset):
@@ -203,9 +193,8 @@ class LabelledTexts(LabelledDataset):
         borders = np.flatnonzero(store.ids == store.vocabulary.separator)
         borders = np.setdiff1d(borders, np.append(store.starts, len(store) - 1))
         if not len(borders):
-            return ExampleRows(
-                store, shape, Spans.of(first, cut(np.minimum(last, first + limit), first)), None, n_too_long
-            )
+            whole = Spans.of(first, cut(np.minimum(last, first + limit), first))
+            return ExampleRows(store, shape, whole, None, n_too_long)
         n_first, n_second = borders - first, last - borders - 1
         n_used = np.minimum(n_first, np.maximum(limit - 1 - n_second, limit // 2))
         spans = Spans.of(first, cut(borders + 1 + np.minimum(n_second, limit - 1 - n_used), borders + 1))
@@ -218,11 +207,9 @@ class LabelledTexts(LabelledDataset):
         """Examples of `n_texts` texts, joined by separators; labels: a scalar or (k,) for each."""
         for example in examples:
             if len(example.texts) != n_texts:
-                fault = (
-                    "is missing; examples have two texts" if n_texts == 2 else "is not allowed; examples have one text"
-                )
+                wanted = "is not allowed; examples have one text", "is missing; examples have two texts"
                 hint = "all rows must have the same columns"
-                raise DataFault.located(example.where, f"'text_pair' {fault}", hint=hint)
+                raise DataFault.located(example.where, f"'text_pair' {wanted[n_texts - 1]}", hint=hint)
         ids = [join_by_separators(parts, tokenizer) for parts in encode_parts(examples, tokenizer)]
         return [
             Encoded(text_ids, row_labels=np.atleast_1d(np.float32(label)))
@@ -250,9 +237,8 @@ def rows_with_targets(store: Store, shape: Shape, spans: Spans) -> ExampleRows:
     has_labels = n_labels[spans.last] > n_labels[spans.first]
     if not has_labels.any():
         raise DataFault(f"none of {store.n_documents:,} examples has a target within {shape.context} tokens")
-    return ExampleRows(
-        store, shape, spans.select(has_labels), None, int((max_example_ids(shape) < store.lengths).sum())
-    )
+    n_too_long = int((max_example_ids(shape) < store.lengths).sum())
+    return ExampleRows(store, shape, spans.select(has_labels), None, n_too_long)
 
 
 def stored_labels(store: Store) -> np.ndarray:
@@ -282,11 +268,9 @@ def class_labels(values: Iterable[Sequence[str]], names: Sequence[str] | None) -
 
 def class_ids(example: Example, labels: Labels) -> list[int]:
     """The ids of an example's classes; DataFault if one is unknown."""
-    ids = {name: n for n, name in enumerate(labels.names)}
-    for name in example.labels:
-        if name not in ids:
-            raise unknown_label(name, labels.names, example.where)
-    return [ids[name] for name in example.labels]
+    if unknown := [name for name in example.labels if name not in labels.names]:
+        raise unknown_label(unknown[0], labels.names, example.where)
+    return [labels.names.index(name) for name in example.labels]
 
 
 def encode_parts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[np.ndarray]]:
@@ -295,17 +279,13 @@ def encode_parts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[
     for example in examples:
         parts = [or_unknown(next(encoded), tokenizer.vocabulary) for _ in example.texts]
         if not all(ids.size for ids in parts):
-            raise no_tokens(example)
+            raise DataFault.located(example.where, "the text has no tokens")
         yield parts
 
 
 def join_by_separators(parts: Sequence[np.ndarray], tokenizer: Tokenizer) -> np.ndarray:
     separator = np.array([tokenizer.vocabulary.separator], np.int32)
     return np.concatenate([piece for part in parts for piece in (separator, part)][1:])
-
-
-def no_tokens(example: Example) -> DataFault:
-    return DataFault.located(example.where, "the text has no tokens")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -47,17 +47,14 @@ class Settings(LabelledDataset):
     def named(self, data: Data, corpus: object) -> dict[str, str]:
         if not has_pairs(corpus):
             return dict(data.fields)
-        return {**self.PAIR_COLUMNS} | {
-            role: name for role, name in data.fields.items() if role in self.PAIR_COLUMNS.values()
-        }
+        own = {role: name for role, name in data.fields.items() if role in self.PAIR_COLUMNS.values()}
+        return {**self.PAIR_COLUMNS, **own}
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Example:
         alternatives = list[str]()
         if "messages" in row and ("prompt" in row or "response" in row):
-            both = f"{where}: has both messages and prompt or response"
-            raise DataFault(
-                both, hint="data.fields={messages: COLUMN}, or {prompt: COLUMN, response: COLUMN}", where=(where,)
-            )
+            hint = "data.fields={messages: COLUMN}, or {prompt: COLUMN, response: COLUMN}"
+            raise DataFault.located(where, "has both messages and prompt or response", hint=hint)
         if "messages" in row:
             messages = columns.messages_of(row["messages"], where, names["messages"])
         elif "prompt" in row and "response" in row:
@@ -67,14 +64,8 @@ class Settings(LabelledDataset):
             hint = "name the columns: {prompt: COLUMN, response: COLUMN}"
             raise DataFault.located(where, "needs prompt and response, or messages", hint=hint)
         last = max(number for number, (role, _) in enumerate(messages) if role == ASSISTANT)
-        used = messages[: last + 1]
-        return Example(
-            [text for _, text in used],
-            [role for role, _ in used],
-            where,
-            tuple(alternatives),
-            len(messages) - len(used),
-        )
+        roles, texts = (list(part) for part in zip(*messages[: last + 1], strict=True))
+        return Example(texts, roles, where, tuple(alternatives), len(messages) - len(texts))
 
     def source_and_references(self, example: Example) -> tuple[str, Sequence[str]]:
         """The message before the assistant's last one."""
@@ -116,4 +107,4 @@ class Settings(LabelledDataset):
         return describing.describe_example_row(data.tokenizer, rows, batch, row)
 
     def row_table(self, row: Mapping[str, Any], head: str) -> list[str]:
-        return [f"{head}: {describing.row_size(row)}", *describing.token_table(row)]
+        return describing.token_table(row, head)

@@ -14,8 +14,6 @@ from mini_tf.system.errors import DataFault
 
 
 class Settings(LabelledTexts):
-    COLUMNS_HINT = "needed: {text: COLUMN, label: COLUMN}, and text_pair for pairs of texts"
-
     def parse_label(self, cell: Cell, where: str, name: str) -> str:
         return repr(columns.number_of(cell, where, name))
 
@@ -26,17 +24,15 @@ class Settings(LabelledTexts):
         if numbers.min() == numbers.max():
             raise DataFault(f"data.train: all labels are {numbers[0]:g}; they must differ")
         if not (np.isfinite(scale) and scale > 0):
-            raise DataFault(
-                f"data.train: labels from {numbers.min():g} to {numbers.max():g} are too large or too close for float32"
-            )
+            what = f"labels from {numbers.min():g} to {numbers.max():g}"
+            raise DataFault(f"data.train: {what} are too large or too close for float32")
         return Labels(mean=mean, scale=scale)
 
     def encode(self, examples: Sequence[Example], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
         assert labels is not None
-        numbers = [
-            (float(example.labels[0]) - labels.mean) / labels.scale if example.labels else 0.0 for example in examples
-        ]
-        return self.encode_texts(examples, tokenizers.target, numbers, labels.n_texts)
+        numbers = (float(example.labels[0]) if example.labels else labels.mean for example in examples)
+        scaled = [(number - labels.mean) / labels.scale for number in numbers]
+        return self.encode_texts(examples, tokenizers.target, scaled, labels.n_texts)
 
     def label_statistics(self, store: Store, labels: Labels) -> dict[str, float]:
         """Mean, standard deviation, minimum and maximum of the numbers."""

@@ -57,11 +57,9 @@ class Settings(Dataset):
                     fault = f"{key}.{role}: {file.name} is {file.format}, not lines of text"
                     raise DataFault(fault, hint=hint, where=(file.name,))
         if len(sources) != len(targets):
-            raise DataFault(
-                f"{key}: {len(sources)} source files, but {len(targets)} target files; there must be one target file"
-                " for each"
-            )
-        return [*itertools.chain.from_iterable(zip(sources, targets, strict=True))]
+            what = f"{len(sources)} source files, but {len(targets)} target files"
+            raise DataFault(f"{key}: {what}; there must be one target file for each")
+        return [file for pair in zip(sources, targets, strict=True) for file in pair]
 
     def reader(self, data: Data, corpus: object = None, labelled: bool = True, labels: Labels | None = None) -> Reader:
         columns = self.columns(data, self.named(data, corpus), self.REQUIRED, (ALIGNMENT,))
@@ -85,13 +83,8 @@ class Settings(Dataset):
         source, alignment = text_of(row["source"], where, names["source"]), row.get(ALIGNMENT)
         if not source.strip():
             raise DataFault.located(where, f"{names['source']!r} is empty", hint="remove the row")
-        return Pair(
-            source,
-            target,
-            where,
-            None if alignment is None else text_of(alignment, where, ALIGNMENT),
-            tuple(alternatives),
-        )
+        alignment = None if alignment is None else text_of(alignment, where, ALIGNMENT)
+        return Pair(source, target, where, alignment, tuple(alternatives))
 
     def to_json(self, example: Pair) -> list[Any]:
         return [example.source, example.target, example.alignment, example.alternatives]
@@ -116,17 +109,15 @@ class Settings(Dataset):
         return f"{len(example.source)} {example.source}{example.target}"
 
     def encode(self, examples: Sequence[Pair], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
-        sources = tokenizers.source.encode_batch([pair.source for pair in examples])
-        targets = tokenizers.target.encode_batch([pair.target for pair in examples])
-        sources, targets = (
-            [or_unknown(ids, used.vocabulary) for ids in texts]
-            for texts, used in ((sources, tokenizers.source), (targets, tokenizers.target))
-        )
-        for pair, *both in zip(examples, sources, targets, strict=True):
+        encoded = {}
+        for role, tokenizer in zip(self.REQUIRED, tokenizers, strict=True):
+            texts = tokenizer.encode_batch([getattr(pair, role) for pair in examples])
+            encoded[role] = [or_unknown(ids, tokenizer.vocabulary) for ids in texts]
+        for pair, *both in zip(examples, *encoded.values(), strict=True):
             for role, ids in zip(self.REQUIRED, both, strict=True):
                 if not ids.size:
                     raise DataFault.located(pair.where, f"the {role} has no tokens")
-        return [Encoded(target, source=source) for source, target in zip(sources, targets, strict=True)]
+        return [Encoded(target, source=source) for source, target in zip(*encoded.values(), strict=True)]
 
     def packing(self, store: Store, shape: Shape) -> Packing:
         assert store.source is not None
@@ -150,36 +141,32 @@ class Settings(Dataset):
         assert data.val.source is not None
         stores = {split: {"source": store.source, "target": store} for split, store in data.splits.items()}
         splits = {
-            split: {role: describing.store_statistics(one) for role, one in roles.items() if one}
+            split: {role: describing.store_statistics(store) for role, store in roles.items() if store}
             for split, roles in stores.items()
         }
+        by_role = {f"{split} {role}": facts for split, roles in splits.items() for role, facts in roles.items()}
         counts = {split: {"pairs": packing.n_rows, "cut": packing.n_too_long} for split, packing in packings.items()}
         shared = describing.n_shared_documents(data.train.source, data.val.source)
-        sizes = {
-            "vocabulary": data.tokenizer.vocabulary.size,
-            "source_vocabulary": data.source_tokenizer.vocabulary.size,
-        }
-        separate = f"source {sizes['source_vocabulary']:,} tokens, target {sizes['vocabulary']:,} tokens"
-        same = f"{sizes['vocabulary']:,} tokens, shared by source and target"
+        size, source_size = data.tokenizer.vocabulary.size, data.source_tokenizer.vocabulary.size
+        vocabulary = f"source {source_size:,} tokens, target {size:,} tokens"
+        if data.tokenizer is data.source_tokenizer:
+            vocabulary = f"{size:,} tokens, shared by source and target"
+        n_pairs, n_cut = (", ".join(f"{split} {n[key]:,}" for split, n in counts.items()) for key in ("pairs", "cut"))
+        context = f"train.context ({packings['train'].shape.context} tokens)"
         lines = [
-            *describing.format_statistics(
-                {f"{split} {role}": one for split, roles in splits.items() for role, one in roles.items()}
-            ),
-            "pairs: " + ", ".join(f"{split} {counts[split]['pairs']:,}" for split in counts),
-            f"pairs longer than train.context ({packings['train'].shape.context} tokens), which are truncated: "
-            + ", ".join(f"{split} {counts[split]['cut']:,}" for split in counts),
-            f"vocabulary: {same if data.tokenizer is data.source_tokenizer else separate}",
+            *describing.format_statistics(by_role),
+            f"pairs: {n_pairs}",
+            f"pairs longer than {context}, which are truncated: {n_cut}",
+            f"vocabulary: {vocabulary}",
             f"sources in both splits: {shared}",
         ]
-        return lines, {split: counts[split] | splits[split] for split in splits} | sizes | {
-            "sources_on_both_sides": shared
-        }
+        sizes = {"vocabulary": size, "source_vocabulary": source_size, "sources_on_both_sides": shared}
+        return lines, {split: counts[split] | splits[split] for split in splits} | sizes
 
     def describe_row(self, data: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
         assert rows.source is not None
-        positions = describing.tokens_by_position(
-            data.source_tokenizer, describing.ids_without_padding(rows.source, row)
-        )
+        ids = describing.ids_without_padding(rows.source, row)
+        positions = describing.tokens_by_position(data.source_tokenizer, ids)
         source = {"padding": rows.source.ids.shape[1] - len(positions), "positions": positions}
         return describing.describe_example_row(data.tokenizer, rows, batch, row) | {"source": source}
 
@@ -194,12 +181,9 @@ def _parallel_lines(source: DataFile, target: DataFile, data: Data) -> Iterator[
         if None in pair:
             short, long, number = (source, target, pair[1][0]) if pair[0] is None else (target, source, pair[0][0])
             n_long = number + sum(1 for lines in both for _ in lines)
-            fault = (
-                f"{long.name}:{number}: no corresponding line: this file has {n_long:,} lines, {short.name}"
-                f" {number - 1:,}"
-            )
+            fault = f"no corresponding line: this file has {n_long:,} lines, {short.name} {number - 1:,}"
             hint = "both files must have the same number of lines"
-            raise DataFault(fault, hint=hint, where=(f"{long.name}:{number}",))
+            raise DataFault.located(f"{long.name}:{number}", fault, hint=hint)
         (number, source_line), (_, target_line) = pair
         empty = [file.name for file, line in ((source, source_line), (target, target_line)) if not line.strip()]
         if empty:

@@ -16,7 +16,6 @@ from mini_tf.data.packing import Packing, Shape
 from mini_tf.data.split import (
     MIN_EXAMPLES,
     DataSplit,
-    ExampleHasher,
     Examples,
     SplitName,
     as_split,
@@ -47,9 +46,8 @@ class Settings(Dataset):
         return Reader(self, self.REQUIRED, columns)
 
     def groups(self, files: Sequence[DataFile], data: Data, corpus: object) -> list[Sequence[DataFile]]:
-        return (
-            [files] if data.split.tail else super().groups(files, data, corpus)
-        )  # a raw stream is one text, whatever the files
+        # A raw stream is one text, whatever the files.
+        return [files] if data.split.tail else super().groups(files, data, corpus)
 
     def try_read(
         self, group: Sequence[DataFile], data: Data, corpus: object, labels: Labels | None = None
@@ -67,11 +65,8 @@ class Settings(Dataset):
         return (example.text,)
 
     def dropped(self, examples: Sequence[Document]) -> dict[str, int]:
-        note = (
-            f"{MARK} is {{n:,}} times within a text, where it is text and separates nothing; in txt files it needs a"
-            " line of its own"
-        )
-        return {note: sum(document.text.count(MARK) for document in examples)}
+        meaning = "where it is text and separates nothing; in txt files it needs a line of its own"
+        return {f"{MARK} is {{n:,}} times within a text, {meaning}": sum(one.text.count(MARK) for one in examples)}
 
     def split_key(self, example: Document) -> str:
         return example.text if example.uncut is None else example.uncut
@@ -84,8 +79,9 @@ class Settings(Dataset):
 
     def split(self, train: Examples, val: Examples | None, split: Split) -> DataSplit:
         if val is not None:
-            if split.tail:
-                return _streams_as_given(train, val, self.hasher(content=True))
+            if split.tail:  # two raw streams, unchanged
+                characters = sum(self.hasher(content=True).scan_together(examples)[1] for examples in (train, val))
+                return DataSplit([*as_split(train, "train"), *as_split(val, "val")], characters)
             return super().split(train, val, split)
         if split.folds is not None:
             return super().split(train, None, split)
@@ -105,9 +101,8 @@ class Settings(Dataset):
         return Windows(store, shape) if store.streamed is None else StreamedRows(store, shape)
 
     def size_summary(self, data: TokenizedData) -> str:
-        sizes = (
-            f"{split} {len(store):,} tokens in {store.n_documents:,} documents" for split, store in data.splits.items()
-        )
+        stores = data.splits.items()
+        sizes = (f"{split} {len(store):,} tokens in {store.n_documents:,} documents" for split, store in stores)
         return ", ".join([*sizes, *_streamed(data.train)])
 
     def summary(self, data: TokenizedData) -> Iterator[str]:
@@ -126,11 +121,8 @@ class Settings(Dataset):
         result = {**splits, "vocabulary": size, "documents_on_both_sides": shared}
         if (streamed := data.train.streamed) is not None:
             lines += [f"train is a sample of {line}" for line in _streamed(data.train)]
-            result["streamed"] = {
-                "files": len(streamed.shards.shards),
-                "bytes": streamed.shards.length,
-                "tokens": streamed.n_tokens,
-            }
+            shards = streamed.shards
+            result["streamed"] = {"files": len(shards.shards), "bytes": shards.length, "tokens": streamed.n_tokens}
         return lines, result
 
     def describe_row(self, data: TokenizedData, rows: Rows, batch: Batch, row: int, training: bool) -> dict[str, Any]:
@@ -141,20 +133,15 @@ class Settings(Dataset):
         return describing.describe_token_row(data.tokenizer, rows, batch, row, documents)
 
     def row_table(self, row: Mapping[str, Any], head: str) -> list[str]:
-        if "source" in row:
-            return describing.source_and_target_table(row, head)
-        return [f"{head}: {describing.row_size(row)}", *describing.token_table(row)]
+        return (describing.source_and_target_table if "source" in row else describing.token_table)(row, head)
 
 
 def _streamed(store: Store) -> list[str]:
     """The size of a corpus that is streamed; empty for one that is not."""
     if (text := store.streamed) is None:
         return []
-    n = len(text.shards.shards)
-    return [
-        f"{n:,} file{'s' * (n != 1)} of {text.shards.length / 1e6:,.1f} MB, about {text.n_tokens:,} training tokens"
-        " (streamed)"
-    ]
+    n, size = len(text.shards.shards), f"{text.shards.length / 1e6:,.1f} MB"
+    return [f"{n:,} file{'s' * (n != 1)} of {size}, about {text.n_tokens:,} training tokens (streamed)"]
 
 
 def _hold_out_tail(read: Callable[[], Iterator[Document]], characters: int, split: Split, *notes: str) -> DataSplit:
@@ -177,10 +164,8 @@ def _hold_out_tail_of_few(examples: Examples, split: Split, n_repeats: int) -> D
             if fresh:
                 yield document
 
-    few = (
-        f"fewer than {MIN_EXAMPLES} different documents: the last {100 * split.share:.4g}% of the characters are the"
-        " validation data"
-    )
+    last = f"the last {100 * split.share:.4g}% of the characters are the validation data"
+    few = f"fewer than {MIN_EXAMPLES} different documents: {last}"
     repeats = [f"{n_repeats} repeated documents were removed"] if n_repeats else []
     tail = _hold_out_tail(once, sum(len(document.text) for document in once()), split, few, *repeats)
     return replace(tail, hashes=lambda: _hashes(tail.read(), once()))
@@ -216,9 +201,3 @@ def _cut(documents: Iterable[Document], cut: int) -> Iterator[tuple[SplitName, D
         else:
             yield "val", Document(text, where, document.opens or n_train == 0)
         seen += len(text)
-
-
-def _streams_as_given(train: Examples, val: Examples, hasher: ExampleHasher) -> DataSplit:
-    """Two raw streams, unchanged."""
-    characters = sum(hasher.scan_together(examples)[1] for examples in (train, val))
-    return DataSplit([*as_split(train, "train"), *as_split(val, "val")], characters)

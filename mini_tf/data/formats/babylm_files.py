@@ -6,13 +6,13 @@ Weissweiler et al. 2023, arXiv:2310.15113; Hofmann et al. 2024, arXiv:2411.07990
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mini_tf.data.formats.columns import Columns, label_of, number_of, text_of
 from mini_tf.data.formats.data_files import DataFile, find_files
-from mini_tf.data.formats.tables import column_names, parse_object, read_pairs, rows_of
+from mini_tf.data.formats.tables import column_names, parse_object, rows_of
 from mini_tf.data.formats.text_lines import read_lines
 from mini_tf.system.errors import DataFault
 
@@ -71,10 +71,45 @@ def read_babylm(folder: Path) -> tuple[dict[str, list[Item]], list[str]]:
         raise DataFault(f"{KEY} {folder}: has no task of BabyLM", hint=hint, where=(str(folder),))
     absent = [f"{name} ({files.folders[0]})" for name, files in TASKS.items() if name not in tasks]
     others = [*unread, *ignored]
-    return tasks, [
-        *([f"absent in {folder}: {', '.join(absent)}"] if absent else []),
-        *([f"not read in {folder}: {', '.join(others)}"] if others else []),
-    ]
+    notes = {"absent": absent, "not read": others}
+    return tasks, [f"{what} in {folder}: {', '.join(names)}" for what, names in notes.items() if names]
+
+
+SENTENCES, GROUPS = ("sentence_good", "sentence_bad"), ("UID", "linguistics_term")
+
+
+class MinimalPair(NamedTuple):
+    """An acceptable and an unacceptable sentence, in BLiMP's format: Warstadt et al. 2020, arXiv:1912.00582.
+
+    where: file and line. groups: the names of its paradigm and phenomenon by the columns of GROUPS that it has.
+    """
+
+    good: str
+    bad: str
+    where: str
+    groups: dict[str, str]
+
+
+def read_pairs(specs: Iterable[str], key: str = "--pairs") -> list[MinimalPair]:
+    """The pairs of files or globs: jsonl, or another table by its suffix. DataFault with the file and the line."""
+    pairs: list[MinimalPair] = []
+    for file in (file for spec in specs for file in find_files(spec, key)):
+        before = len(pairs)
+        if file.format == "txt":
+            hint = f'lines such as {{"{SENTENCES[0]}": "...", "{SENTENCES[1]}": "..."}}'
+            fault = f"{key}: {file.name}: must be a table of pairs, with the suffix .jsonl"
+            raise DataFault(fault, hint=hint, where=(file.name,))
+        for row in rows_of(file, Columns((), header=True, optional=(*SENTENCES, *GROUPS))):
+            for name, cell in zip(SENTENCES, row.optional, strict=False):
+                if not isinstance(cell, str) or not cell.strip():
+                    message = f"no {name}" if cell is None else f"{name} must be a sentence, not {str(cell)[:40]!r}"
+                    raise DataFault.located(row.where, message, hint=f"a pair has {' and '.join(SENTENCES)}")
+            good, bad, *names = row.optional
+            groups = {name: str(cell) for name, cell in zip(GROUPS, names, strict=True) if cell not in (None, "")}
+            pairs.append(MinimalPair(str(good), str(bad), row.where, groups))
+        if len(pairs) == before:
+            raise DataFault(f"{key}: {file.name} has no pairs", where=(file.name,))
+    return pairs
 
 
 def _stem(file: DataFile) -> str:
@@ -115,11 +150,8 @@ def _ewok(file: DataFile) -> Iterator[Item]:
 def _entities(file: DataFile) -> Iterator[Item]:
     for where, row in _objects(file):
         [prefix], options = _texts(row, where, "input_prefix"), row.get("options")
-        if (
-            not isinstance(options, list)
-            or len(options) < 2
-            or not all(isinstance(text, str) and text.strip() for text in options)
-        ):
+        options = options if isinstance(options, list) else []
+        if len(options) < 2 or not all(isinstance(text, str) and text.strip() for text in options):
             raise DataFault.located(where, "options must be a list of at least two texts, the right one first")
         subtask = f"{_stem(file)}_{label_of(row.get('numops'), where, 'numops')}_ops"
         texts, starts = tuple(prefix + option for option in options), (len(prefix),) * len(options)

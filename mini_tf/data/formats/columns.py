@@ -231,17 +231,8 @@ def _is_header(first: Sequence[str], names: Sequence[str]) -> bool:
     return _are_words(first) or any(name in first for name in names)
 
 
-def _are_words(first: Sequence[str]) -> bool:
-    return len(first) > 1 and len(set(first)) == len(first) and all(re.fullmatch(r"[^\W\d]\w*", cell) for cell in first)
-
-
-def _are_titles(first: Sequence[str]) -> bool:
-    """Whether the cells could be column names that contain spaces."""
-    return (
-        len(first) > 1
-        and len(set(first)) == len(first)
-        and all(re.fullmatch(r"[^\W\d][\w ]{0,30}", cell) for cell in first)
-    )
+def _are_words(first: Sequence[str], pattern: str = r"[^\W\d]\w*") -> bool:
+    return len(first) > 1 and len(set(first)) == len(first) and all(re.fullmatch(pattern, cell) for cell in first)
 
 
 def index_of(name: str, available: Sequence[str], where: str) -> int:
@@ -258,7 +249,7 @@ def missing_column(where: str, name: str, available: Sequence[str], names: Seque
     elif len(names) > 1:
         others = [column for column in available if column not in names]
         nearest = {
-            name_: [name_] if name_ in available else get_close_matches(name_.lower(), others, n=1) for name_ in names
+            each: [each] if each in available else get_close_matches(each.lower(), others, n=1) for each in names
         }
         if set(names) <= _known_roles():
             fields = _fields(key, {role: short(near[0]) if near else "COLUMN" for role, near in nearest.items()})
@@ -266,10 +257,8 @@ def missing_column(where: str, name: str, available: Sequence[str], names: Seque
         elif name in _known_roles() and not nearest.get(name):
             hint = f"name the column with {_fields(key, {name: 'COLUMN'})}"
         else:
-            option = "--fields" if key[:1] == "-" else "data.fields"
-            hint = (
-                f"did you mean {short(nearest[name][0])!r}?" if nearest.get(name) else f"name the columns with {option}"
-            )
+            hint = f"name the columns with {'--fields' if key[:1] == '-' else 'data.fields'}"
+            hint = f"did you mean {short(nearest[name][0])!r}?" if nearest.get(name) else hint
     else:
         hint = f"name the text column with {_fields(key, {'text': 'COLUMN'})}" if available else ""
     fault = f"no column {short(name)!r}; the columns are: {_listed(available)}"
@@ -282,7 +271,7 @@ def _missing_number(where: str, name: str, first: Sequence[str], names: Sequence
     if set(names) <= _known_roles() and len(names) <= len(first):
         hint = _fields(key, _by_length(first, names))
     available = _listed([str(n) for n in range(len(first))])
-    if _are_titles(first) and set(names) <= _known_roles():
+    if _are_words(first, r"[^\W\d][\w ]{0,30}") and set(names) <= _known_roles():  # column names with spaces
         near = {role: next((cell for cell in first if role in cell.lower()), "COLUMN") for role in names}
         hint += f"; or, if the first row is a header, {_fields(key, near)}" if {*near.values()} != {"COLUMN"} else ""
     if len(first) == 1 and ";" in first[0]:

@@ -60,10 +60,8 @@ def sentences(data_file: DataFile, errors: Errors) -> Iterator[tuple[list[list[s
             continue
         start, size = start if words else where, size + len(line) + 1
         if size > longest:
-            hint = "put a blank line after each sentence"
-            raise DataFault.located(
-                where, f"the sentence that starts at {start} is longer than {format_bytes(longest)}", hint=hint
-            )
+            message = f"the sentence that starts at {start} is longer than {format_bytes(longest)}"
+            raise DataFault.located(where, message, hint="put a blank line after each sentence")
         words.append(cells)
     if words:
         yield words, start
@@ -91,23 +89,17 @@ def _shape(data_file: DataFile, errors: Errors) -> _Shape:
         certain = not _ends(line) and not line.startswith("#")
         if certain or (not shape.number and line.startswith("#") and "\t" in line):
             cells = _cells(line)
-            shape = _Shape(
-                number,
-                len(cells),
-                "\t" in line,
-                is_conllu or (len(cells) == WIDTH and FIRST.fullmatch(cells[0]) is not None),
-            )
+            numbered = is_conllu or (len(cells) == WIDTH and FIRST.fullmatch(cells[0]) is not None)
+            shape = _Shape(number, len(cells), "\t" in line, numbered)
         if certain:
             break
     return shape
 
 
 def _is_comment(line: str, cells: list[str], shape: _Shape, within: bool, where: str) -> bool:
-    """Whether a line that starts with # is a comment, not a word such as #1: its format differs from that of word
-    lines.
+    """Whether a line that starts with # is a comment, whose format differs from that of words, not a word such as #1.
 
-    Comments occur only before a sentence. Raises DataFault for `# word` there in a file of two columns without tabs: it
-    may be either.
+    Comments occur only before a sentence. DataFault for `# word` there in a file of two columns without tabs.
     """
     tabs = "\t" in line
     if len(cells) != shape.width or (shape.tabs and not tabs) or (tabs and not shape.tabs and " " in cells[0]):

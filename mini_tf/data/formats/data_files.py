@@ -168,11 +168,10 @@ def _file(path: Path, key: str) -> DataFile:
     type_ = next((type_ for magic, type_ in MAGIC.items() if head.startswith(magic)), None)
     if head[257:262] == b"ustar":
         type_ = "a tar archive"
-    compressed = type_ is not None and type_.endswith("compressed")
     hint = "use a plain text file; archives and binary files are not opened"
-    hint = "unpack it, or convert it to parquet, which is compressed inside" if compressed else hint
-    written_by, hint = DOCUMENTS.get(path.suffix.lower(), (None, hint))
-    type_ = written_by or type_
+    if type_ is not None and type_.endswith("compressed"):
+        hint = "unpack it, or convert it to parquet, which is compressed inside"
+    type_, hint = DOCUMENTS.get(path.suffix.lower(), (type_, hint))
     if type_ and not (format == "parquet" and head.startswith(b"PAR1")):
         raise DataFault(f"{key}: {path} is {type_}", hint=hint.format(name=path.name), where=(str(path),))
     if format == "parquet":
@@ -182,10 +181,8 @@ def _file(path: Path, key: str) -> DataFile:
         text_lines.check_first(path, str(path))
     if path.suffix.lower() == ".json" and head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"[", b"{"):
         name = free_name(path.with_suffix(".jsonl")).name
-        hint = (
-            f"jsonl is read, a row in each line: jq -c '.[]' {path.name} > {name}; if it has lines of JSON, name it"
-            f" {name}"
-        )
+        command = f"jq -c '.[]' {path.name} > {name}"
+        hint = f"jsonl is read, a row in each line: {command}; if it has lines of JSON, name it {name}"
         raise DataFault(f"{key}: {path} is JSON, which would be read as plain text", hint=hint, where=(str(path),))
     return DataFile(path, format, str(path))
 
@@ -195,11 +192,8 @@ def _near(path: Path) -> str:
     if os.path.islink(path):
         return f" (a broken link to {os.readlink(path)})"
     corpora = built_in_corpora()
-    hint = suggest(
-        path.name,
-        [*corpora, *names_beside(path)],
-        shown=lambda name: name if name in corpora else str(path.parent / name),
-    )
+    names = [*corpora, *names_beside(path)]
+    hint = suggest(path.name, names, shown=lambda name: name if name in corpora else str(path.parent / name))
     return f"; {hint}" if hint else ""
 
 

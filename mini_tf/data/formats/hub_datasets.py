@@ -86,11 +86,8 @@ def needs_network(name: str, key: str) -> bool:
 
 
 def _in_cache(dataset: HubDataset) -> Path:
-    return (
-        cache_folder()
-        / "datasets"
-        / f"{hash_of([dataset[1:], _state(dataset.path) if dataset.is_folder else None])}.jsonl"
-    )
+    state = _state(dataset.path) if dataset.is_folder else None
+    return cache_folder() / "datasets" / f"{hash_of([dataset[1:], state])}.jsonl"
 
 
 def _state(folder: str) -> list[tuple[str, int, int]]:
@@ -113,11 +110,7 @@ def _rows(dataset: HubDataset, key: str) -> Iterator[dict[str, Any]]:
         if dataset.is_folder and _form(builder) == "parquet":
             rows = _parquet_rows(builder.config.data_files[dataset.split], dataset.name)
         for row in rows:
-            yield {
-                name: cell
-                for column, value in row.items()
-                for name, cell in _cells(column, value, features.get(column))
-            }
+            yield dict(cell for column, value in row.items() for cell in _cells(column, value, features.get(column)))
 
 
 def _builder(dataset: HubDataset, key: str) -> Any:
@@ -163,10 +156,9 @@ def _translated(dataset: HubDataset, key: str) -> Iterator[None]:
         raise
     except Exception as error:  # of the network, of the hub, of a file
         reason = " ".join(str(error).split("\nExample of usage")[0].split())[:300]
-        wrong = isinstance(error, ValueError | RuntimeError) and not isinstance(
-            error, OSError
-        )  # no such config; a script
-        if dataset.is_folder or wrong:
+        # No such config, or a script.
+        is_wrong = isinstance(error, ValueError | RuntimeError) and not isinstance(error, OSError)
+        if dataset.is_folder or is_wrong:
             raise DataFault(f"{key}: {dataset.name}: {reason}", where=(dataset.name,)) from error
         hint = f"download it on another machine, copy the folder, and write {PREFIX}FOLDER"
         message = f"{key}: {dataset.name} is not available: {type(error).__name__}: {reason}"
@@ -197,8 +189,6 @@ def _named(value: Any, feature: Any) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    if isinstance(value, dict):
-        return all(map(_is_plain, value.values()))
+    if isinstance(value, list | dict):
+        return all(map(_is_plain, value.values() if isinstance(value, dict) else value))
     return value is None or isinstance(value, str | int | float | bool)

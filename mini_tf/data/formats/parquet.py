@@ -49,9 +49,8 @@ class ParquetTable:
     def check(self, columns: Sequence[str]) -> None:
         """DataFault if by the metadata the columns unpack to too much."""
         chunks = [chunk for group in range(len(self.groups)) for chunk in self._chunks(group, columns)]
-        self._check(
-            sum(max(int(chunk.total_uncompressed_size), VALUE_BYTES * int(chunk.num_values)) for chunk in chunks)
-        )
+        sizes = (max(int(chunk.total_uncompressed_size), VALUE_BYTES * int(chunk.num_values)) for chunk in chunks)
+        self._check(sum(sizes))
 
     def rows(
         self, group: int, columns: Sequence[str], low: int = 0, high: int | None = None
@@ -107,9 +106,8 @@ class ParquetTable:
             self._pages.seek(at)
             try:
                 header, length = _struct(self._pages.read(n_bytes), 0)
-                if all(
-                    isinstance(header.get(n, wanted()), wanted) for n, wanted in HEADER.items()
-                ) and header.keys() >= {1, 2, 3}:
+                fits = all(isinstance(header.get(n, wanted()), wanted) for n, wanted in HEADER.items())
+                if fits and header.keys() >= {1, 2, 3}:
                     return header, length
             except (IndexError, ValueError, RecursionError):
                 continue

@@ -1,4 +1,4 @@
-"""Read the rows of tables (jsonl, csv, tsv, parquet, CoNLL) as a stream in bounded memory; minimal pairs in them.
+"""Read the rows of tables (jsonl, csv, tsv, parquet, CoNLL) as a stream in bounded memory.
 
 Invalid rows raise DataFault with `file:line`; nothing is repaired.
 """
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from mini_tf.data.formats.columns import Cell, Columns, index_of, missing_column, resolve_alias, select_columns
 from mini_tf.data.formats.conll import is_numbered, sentences
-from mini_tf.data.formats.data_files import DataFile, find_files
+from mini_tf.data.formats.data_files import DataFile
 from mini_tf.data.formats.parquet import open_parquet, size_of
 from mini_tf.data.formats.text_lines import read_lines
 from mini_tf.system import strict_json
@@ -74,9 +74,8 @@ def column_names(data_file: DataFile, columns: Columns) -> Sequence[str]:
         return first if first and select_columns(first, columns, data_file.name, data_file.key).has_header else []
     if data_file.format == "jsonl":
         lines = read_lines(data_file.path, data_file.name, columns.errors)
-        return next(
-            ([*parse_object(line, f"{data_file.name}:{number}")] for number, line in lines if not line.isspace()), []
-        )
+        first_line = next((line for line in lines if not line[1].isspace()), None)
+        return [] if first_line is None else [*parse_object(first_line[1], f"{data_file.name}:{first_line[0]}")]
     if data_file.format == "parquet":
         with open_parquet(data_file.path, data_file.name) as table:
             return table.names
@@ -115,11 +114,10 @@ def is_json(data_file: DataFile) -> bool:
     lines = read_lines(data_file.path, data_file.name, "replace")
     first = next((line.strip() for _, line in lines if not line.isspace()), "")
     try:
-        return re.match(r"\[\s*(\{|$)", first) is not None or (
-            first.startswith("{") and bool(parse_object(first, data_file.name))
-        )
+        is_object = first.startswith("{") and bool(parse_object(first, data_file.name))
     except DataFault:
         return False
+    return is_object or re.match(r"\[\s*(\{|$)", first) is not None
 
 
 def _resolve(columns: Columns, available: Sequence[str]) -> Columns:
@@ -169,10 +167,9 @@ def _cells(data_file: DataFile, columns: Columns) -> Any:
     """A reader of the csv module."""
     csv.field_size_limit(limits().line_bytes)
     lines = (line for _, line in read_lines(data_file.path, data_file.name, columns.errors))
-    dialect: dict[str, Any] = (
-        {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if data_file.format == "tsv" else {"strict": True}
-    )
-    return csv.reader(lines, **dialect)
+    if data_file.format == "tsv":
+        return csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    return csv.reader(lines, strict=True)
 
 
 def _conll(data_file: DataFile, columns: Columns) -> Iterator[Row | DataFault]:
@@ -189,11 +186,8 @@ def _conll(data_file: DataFile, columns: Columns) -> Iterator[Row | DataFault]:
             default = {"text": "1", "label": "3"} if numbered else {"text": "0"}
             if not numbered and width > 1:
                 default["label"] = str(width - 1)
-                if (
-                    {None, "text"} & {*columns.names}
-                    and len(words) > 1
-                    and [word[0] for word in words] == [str(n + 1) for n in range(len(words))]
-                ):
+                counts = [word[0] for word in words] == [str(n + 1) for n in range(len(words))]
+                if counts and len(words) > 1 and {None, "text"} & {*columns.names}:
                     hint = "name the columns: data.fields={text: 1, label: 3}"
                     raise DataFault.located(where, "column 0 has the numbers of the words, not the words", hint=hint)
             names = tuple(default.get(name or "text", name) for name in columns.names)
@@ -235,40 +229,3 @@ def _csv_problem(error: csv.Error) -> str:
         "unexpected end of data": "a quote is never closed",
     }
     return next((message for prefix, message in known.items() if str(error).startswith(prefix)), str(error))
-
-
-SENTENCES, GROUPS = ("sentence_good", "sentence_bad"), ("UID", "linguistics_term")
-
-
-class MinimalPair(NamedTuple):
-    """An acceptable and an unacceptable sentence, in BLiMP's format: Warstadt et al. 2020, arXiv:1912.00582.
-
-    where: file and line. groups: the names of its paradigm and phenomenon by the columns of GROUPS that it has.
-    """
-
-    good: str
-    bad: str
-    where: str
-    groups: dict[str, str]
-
-
-def read_pairs(specs: Iterable[str], key: str = "--pairs") -> list[MinimalPair]:
-    """The pairs of files or globs: jsonl, or another table by its suffix. DataFault with the file and the line."""
-    pairs: list[MinimalPair] = []
-    for file in (file for spec in specs for file in find_files(spec, key)):
-        before = len(pairs)
-        if file.format == "txt":
-            hint = f'lines such as {{"{SENTENCES[0]}": "...", "{SENTENCES[1]}": "..."}}'
-            fault = f"{key}: {file.name}: must be a table of pairs, with the suffix .jsonl"
-            raise DataFault(fault, hint=hint, where=(file.name,))
-        for row in rows_of(file, Columns((), header=True, optional=(*SENTENCES, *GROUPS))):
-            for name, cell in zip(SENTENCES, row.optional, strict=False):
-                if not isinstance(cell, str) or not cell.strip():
-                    message = f"no {name}" if cell is None else f"{name} must be a sentence, not {str(cell)[:40]!r}"
-                    raise DataFault.located(row.where, message, hint=f"a pair has {' and '.join(SENTENCES)}")
-            good, bad, *names = row.optional
-            groups = {name: str(cell) for name, cell in zip(GROUPS, names, strict=True) if cell not in (None, "")}
-            pairs.append(MinimalPair(str(good), str(bad), row.where, groups))
-        if len(pairs) == before:
-            raise DataFault(f"{key}: {file.name} has no pairs", where=(file.name,))
-    return pairs

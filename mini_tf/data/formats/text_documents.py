@@ -134,8 +134,7 @@ MAX_ROW_GROUP = 256 << 20
 """Bytes of text of a parquet row group, at most: reading one of its rows decodes those before it."""
 
 
-def _none() -> np.ndarray:
-    return np.zeros(0, np.int64)
+_NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,8 +148,8 @@ class Shard:
     size: int
     length: int
     column: str = ""
-    n_rows: np.ndarray = field(default_factory=_none)
-    ends: np.ndarray = field(default_factory=_none)
+    n_rows: np.ndarray = field(default_factory=lambda: _NONE)
+    ends: np.ndarray = field(default_factory=lambda: _NONE)
 
     @property
     def largest_group(self) -> int:

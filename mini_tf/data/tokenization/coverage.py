@@ -44,9 +44,8 @@ class Coverage:
             self._sampled += _visible(passage)
             self._decoded += _visible(self._tokenizer.decode(known))
             if len(known) < len(ids):
-                self._replaced += sum(
-                    _visible(unknown) * n for unknown, n in self._tokenizer.count_unknown_text(passage).items()
-                )
+                unknown = self._tokenizer.count_unknown_text(passage)
+                self._replaced += sum(_visible(text) * n for text, n in unknown.items())
 
     def to_json(self) -> dict[str, Any]:
         return {"unknown": self._unknown, "characters": [self._sampled, self._decoded, self._replaced]}
@@ -55,9 +54,8 @@ class Coverage:
         """Add what another `Coverage` has counted (`to_json`) on a later part of the text."""
         self._unknown.update(counts["unknown"])
         sampled, decoded, replaced = counts["characters"]
-        self._sampled = self._sampled + sampled
-        self._decoded = self._decoded + decoded
-        self._replaced = self._replaced + replaced
+        self._sampled, self._decoded = self._sampled + sampled, self._decoded + decoded
+        self._replaced += replaced
 
     def notes(self) -> list[str]:
         """Notes on the whole text. Raises DataFault if too much of it is lost."""
@@ -72,10 +70,8 @@ class Coverage:
         if self._unknown:
             first = ", ".join(f"{short(text)!r} {n} times" for text, n in self._unknown.most_common(5))
             rest = f" and {len(self._unknown) - 5} others" if len(self._unknown) > 5 else ""
-            lengths = {len(text) > 1 for text in self._unknown}
-            units = " and ".join(
-                unit for unit, is_word in (("words", True), ("characters", False)) if is_word in lengths
-            )
+            names = {len(text) > 1: "words" if len(text) > 1 else "characters" for text in self._unknown}
+            units = " and ".join(names[is_word] for is_word in sorted(names, reverse=True))
             message = f"{self._unknown.total():,} {units} are not in the vocabulary and become the unknown token"
             notes.append(f"{message}: {first}{rest}")
         if dropped > MIN_REPORTED:
@@ -101,10 +97,9 @@ DIFFERENCE_LENGTH = 20
 def count_pieces_by_length(tokenizer: Tokenizer) -> dict[int, int]:
     """The number of pieces by length in characters, without ## and special tokens; a partial character counts 1."""
     ids = [id for id in range(tokenizer.vocabulary.size) if id not in tokenizer.vocabulary.special_ids]
-    texts = (re.sub(r"\\x[0-9a-f]{2}", "-", piece) for piece in tokenizer.pieces(ids))
-    return dict(
-        sorted(Counter(len(text.removeprefix("##") if tokenizer.is_wordpiece else text) for text in texts).items())
-    )
+    inside = "##" if tokenizer.is_wordpiece else ""
+    texts = (re.sub(r"\\x[0-9a-f]{2}", "-", piece).removeprefix(inside) for piece in tokenizer.pieces(ids))
+    return dict(sorted(Counter(map(len, texts)).items()))
 
 
 def text_statistics(tokenizer: Tokenizer, text: str) -> dict[str, Any]:
@@ -139,8 +134,6 @@ def difference(text: str, back: str) -> dict[str, Any] | None:
     """The first position where a text and its decoded ids differ, and both texts from there; None if they are equal."""
     if text == back:
         return None
-    at = next(
-        (i for i, (before, other) in enumerate(zip(text, back, strict=False)) if before != other),
-        min(len(text), len(back)),
-    )
+    differ = (n for n, (before, after) in enumerate(zip(text, back, strict=False)) if before != after)
+    at = next(differ, min(len(text), len(back)))
     return {"at": at, "text": text[at : at + DIFFERENCE_LENGTH], "back": back[at : at + DIFFERENCE_LENGTH]}

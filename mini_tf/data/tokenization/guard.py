@@ -143,8 +143,8 @@ def check_components(text: str) -> tuple[str, list[str]]:
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
         raise DataFault("not a tokenizer.json: it has no model")
     parts = {name: list(_parts(content.get(name), name)) for name in CHILDREN}
-    for name, ones in parts.items():
-        for part in ones:
+    for name, kinds in parts.items():
+        for part in kinds:
             _check_supported(name, part.get("type"))
     _check_growth([*parts["normalizer"], *parts["pre_tokenizer"]])
     _check_growth(parts["decoder"])
@@ -180,7 +180,7 @@ def _parts(part: Any, name: str) -> Iterator[dict[str, Any]]:
 def _check_supported(name: str, kind: Any) -> None:
     supported = SUPPORTED[name].split()
     if kind not in supported:
-        listed = ", ".join(type_ for type_ in supported if type_ != "Sequence")
+        listed = ", ".join(other for other in supported if other != "Sequence")
         raise DataFault(f"its {name} {short(str(kind))!r} is not supported", hint=f"use one of {listed}")
 
 
@@ -191,20 +191,19 @@ class _Step(NamedTuple):
     reads: set[str] | None = None
     writes: set[str] | None = None
 
+    def feeds(self, other: "_Step") -> bool:
+        return self.writes is None or other.reads is None or bool(self.writes & other.reads)
+
 
 def _check_growth(parts: list[dict[str, Any]]) -> None:
     """Raise DataFault if the parts in sequence could write much more than they read; the growth factors multiply."""
     steps = [_step(part) for part in parts]
     grown: list[float] = []
     for number, step in enumerate(steps):
-        before = (grown[i] for i in range(number) if _feeds(steps[i], step))
+        before = (grown[n] for n, other in enumerate(steps[:number]) if other.feeds(step))
         grown.append(step.factor * max(1.0, *before, 1.0))
     if max(grown, default=1) > MAX_GROWTH:
         raise DataFault(f"its parts could turn one character into {max(grown):,.0f}; at most {MAX_GROWTH} are allowed")
-
-
-def _feeds(first: _Step, other: _Step) -> bool:
-    return first.writes is None or other.reads is None or bool(first.writes & other.reads)
 
 
 def _step(part: dict[str, Any]) -> _Step:
@@ -218,9 +217,7 @@ def _step(part: dict[str, Any]) -> _Step:
             return _Step(_growth(str(part.get("precompiled_charsmap"))))
         except ValueError as error:
             raise DataFault(f"its Precompiled cannot be read: {error}") from None
-    if (kind == "CTC" and part.get("word_delimiter_token") == "") or (
-        kind == "BPEDecoder" and part.get("suffix") == ""
-    ):
+    if part.get({"CTC": "word_delimiter_token", "BPEDecoder": "suffix"}.get(kind, "")) == "":
         return _Step(3.0)  # the empty text matches before and after every character, and becomes a space
     return _Step({"ByteLevel": 4.0, "Metaspace": 2.0, "BertNormalizer": 2.0, "WordPiece": 2.0}.get(kind, 1.0))
 
@@ -239,11 +236,8 @@ def _growth(charsmap: str) -> float:
     if longest > MAX_GROWTH:
         return longest
     normalizer = normalizers.Precompiled(table)
-    ascii_, two_bytes = (
-        max(len(normalizer.normalize_str(chr(c)).encode()) for c in codes)
-        for codes in (range(0x80), range(0x80, 0x800))
-    )
-    return max(1.0, ascii_, two_bytes / 2, longest)
+    written = [len(normalizer.normalize_str(chr(code)).encode()) for code in range(0x800)]
+    return max(1.0, *written[:0x80], *(n / 2 for n in written[0x80:]), longest)
 
 
 def _replacement(part: dict[str, Any], key: str) -> str:
@@ -279,20 +273,11 @@ def _check_model(model: dict[str, Any]) -> None:
     prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
     if prefix and isinstance(prefix, str) and isinstance(merges, list):
         for merge in merges:
-            second = (
-                merge.partition(" ")[2]
-                if isinstance(merge, str)
-                else merge[-1]
-                if isinstance(merge, list) and merge
-                else ""
-            )
-            if not str(second).startswith(
-                prefix
-            ):  # the library removes the prefix unchecked, and may cut a character in half
-                raise DataFault(
-                    f"the second token {short(str(second))!r} of a merge must start with its prefix inside words,"
-                    f" {short(prefix)!r}"
-                )
+            pair = merge.partition(" ") if isinstance(merge, str) else merge
+            second = str(pair[-1]) if isinstance(pair, tuple | list) and pair else ""
+            if not second.startswith(prefix):  # the library removes it unchecked, and may cut a character in half
+                what = f"the second token {short(second)!r} of a merge"
+                raise DataFault(f"{what} must start with its prefix inside words, {short(prefix)!r}")
 
 
 def _check_token_lengths(content: dict[str, Any]) -> None:
@@ -309,10 +294,8 @@ def _disable(content: dict[str, Any]) -> Iterator[str]:
     """Remove truncation, padding and dropout in place; yields a note for each."""
     cut = content.pop("truncation", None)
     if cut:
-        yield (
-            f"the tokenizer's truncation to {cut.get('max_length') if isinstance(cut, dict) else cut} tokens was"
-            " disabled"
-        )
+        most = cut.get("max_length") if isinstance(cut, dict) else cut
+        yield f"the tokenizer's truncation to {most} tokens was disabled"
     if content.pop("padding", None):
         yield "the tokenizer's padding was disabled"
     if content["model"].get("dropout"):

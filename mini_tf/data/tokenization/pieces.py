@@ -11,22 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import Regex, models, pre_tokenizers
 
-from mini_tf.recipe.kind_settings import TokenizerSettings
 from mini_tf.recipe.kinds import listing, settings_of
 
-
-def _byte_alphabet() -> dict[str, int]:
-    """The 256 characters for bytes in byte-level tokenizers (GPT-2): printable Latin-1, the rest from U+0100 on."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [b for b in range(256) if b not in printable]
-    return {chr(b): b for b in printable} | {chr(0x100 + n): b for n, b in enumerate(others)}
-
-
-BYTE_OF = _byte_alphabet()
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+BYTE_OF = {chr(byte): byte for byte in _PRINTABLE} | {chr(0x100 + n): byte for n, byte in enumerate(_OTHERS)}
+"""The 256 characters for bytes in byte-level tokenizers (GPT-2): printable Latin-1, the rest from U+0100 on."""
 _HEXADECIMAL = re.compile("<0x([0-9A-Fa-f]{2})>")
 CHARACTER_OF = {byte: character for character, byte in BYTE_OF.items()}
-
-
 N_CODE_POINTS = 0x110000
 _BARE = json.loads(models.BPE().__getstate__())
 """A BPE model without merges and vocabulary."""
@@ -76,42 +68,29 @@ def piece_table_of(content: dict[str, Any]) -> PieceTable:
     special = frozenset(token["id"] for token in content["added_tokens"] if token["special"])
     added = {token["id"]: token["content"] for token in content["added_tokens"]}
     vocabulary = content["model"]["vocab"]
-    pairs = (
-        vocabulary.items()
-        if isinstance(vocabulary, dict)
-        else ((token, id) for id, (token, _) in enumerate(vocabulary))
-    )
-    tokens = {id: token for token, id in pairs} | added
+    rows = vocabulary.items() if isinstance(vocabulary, dict) else ((row[0], id) for id, row in enumerate(vocabulary))
+    tokens = {id: token for token, id in rows} | added
     decoder = json.dumps(content["decoder"] or {}, ensure_ascii=False)
     as_bytes, hexadecimal, readable = dict[int, bytes](), frozenset[int](), tokens
     if '"ByteLevel"' in decoder:
         as_bytes = {id: _as_bytes(token) for id, token in tokens.items()}
         readable = {id: text.decode(errors="backslashreplace") for id, text in as_bytes.items()}
     elif "▁" in decoder:
-        readable = {id: _from_hexadecimal(token).replace("▁", " ") for id, token in tokens.items()}
+        as_text = {id: _byte_of(token).decode(errors="backslashreplace") for id, token in tokens.items()}
+        readable = {id: (as_text[id] or token).replace("▁", " ") for id, token in tokens.items()}
     if '"ByteFallback"' in decoder and not as_bytes:
         hexadecimal = frozenset(id for id, token in tokens.items() if _HEXADECIMAL.fullmatch(token))
     readable = readable | added
-    inside = {id for id, data in as_bytes.items() if _continues(data)} | {
-        id for id in hexadecimal if _continues(_byte_of(tokens[id]))
-    }
+    first_bytes = as_bytes | {id: _byte_of(tokens[id]) for id in hexadecimal}
+    inside = {id for id, data in first_bytes.items() if b"\x80" <= data[:1] < b"\xc0"}
     pieces = [readable.get(id, f"[{id}]") for id in range(1 + max(tokens))]
     return PieceTable(special, as_bytes, hexadecimal, pieces, frozenset(inside - special))
-
-
-def _continues(data: bytes) -> bool:
-    """Whether the first byte continues a character."""
-    return b"\x80" <= data[:1] < b"\xc0"
 
 
 def _byte_of(token: str) -> bytes:
     """The byte that SentencePiece writes as <0x0A>; empty for another token."""
     match = _HEXADECIMAL.fullmatch(token)
     return bytes([int(match[1], 16)]) if match else b""
-
-
-def _from_hexadecimal(token: str) -> str:
-    return _byte_of(token).decode("utf-8", errors="backslashreplace") or token
 
 
 def _as_bytes(token: str) -> bytes:
@@ -123,11 +102,8 @@ def _as_bytes(token: str) -> bytes:
 
 def kind_of(content: dict[str, Any]) -> str:
     """The recipe's `tokenizer.kind` of a tokenizer.json; `words` if it is none of them."""
-    ours = (settings_of("data.tokenizers", word)() for word in listing("data.tokenizers"))
-    return next(
-        (settings.kind for settings in ours if isinstance(settings, TokenizerSettings) and settings.matches(content)),
-        "words",
-    )
+    kinds: Any = (settings_of("data.tokenizers", word)() for word in listing("data.tokenizers"))
+    return next((settings.kind for settings in kinds if settings.matches(content)), "words")
 
 
 def word_edges(table: PieceTable, is_wordpiece: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -169,14 +145,8 @@ def sentence_edges(table: PieceTable) -> tuple[np.ndarray, np.ndarray]:
     return ends, transparent
 
 
-CHARACTERS = [
-    *"AZé",
-    "e\u0301",
-    *"ÄﬁÅＡ①漢한ёß",
-    "``",
-    *"▁🙂\u200d\ufffd\0\x01\ue000",
-    *map(chr, [*range(0x21, 0x7F), *range(0xA1, 0x180), 0x10FFFD]),
-]
+CHARACTERS = [*"AZé", "e\u0301", *"ÄﬁÅＡ①漢한ёß", "``", *"▁🙂\u200d\ufffd\0\x01\ue000"]
+CHARACTERS += map(chr, [*range(0x21, 0x7F), *range(0xA1, 0x180), 0x10FFFD])
 SPACES = ("{0}\t{0}", "{0}  {0}", "{0}.{0}", " {0}", "{0} ", "{0}\n{0}", "{0}\r\n{0}", "{0} .", " ")
 LONG_WORD = 1000
 RoundTrip = Callable[[str], str | None]

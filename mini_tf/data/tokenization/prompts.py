@@ -73,9 +73,9 @@ class InputWarnings:
 
     def __init__(self, tokenizer: Tokenizer, context: int, unit: str = "prompt", cut: str = "first") -> None:
         self._tokenizer, self._context, self._unit, self._cut = tokenizer, context, unit, cut
-        self._n = self._n_cut = self._n_plain = self._n_grown = self._n_space = 0
-        self._one = ""
+        self._counts: Counter[str] = Counter()
         self._unknown: Counter[str] = Counter()
+        self._first_cut = ""
 
     def add(
         self, parts: Iterable[str], length: int = 0, n_cut: int = 0, where: str = "", continues: bool = False
@@ -88,63 +88,57 @@ class InputWarnings:
         unknown = sum(map(self._tokenizer.count_lost_text, parts), Counter[str]())
         has_plain_mask = not self._tokenizer.reads_masks and any(MASK in part for part in parts)
         ends_in_space = continues and parts[-1].endswith(" ") and self._tokenizer.has_space_prefixed_tokens
-        self._n_plain, self._n_space = self._n_plain + has_plain_mask, self._n_space + ends_in_space
-        self._n, self._unknown = self._n + 1, self._unknown + unknown
-        warning = f"the {self._unit} has {length} tokens; the {self._cut} {n_cut} are truncated" if n_cut else ""
-        if warning:
-            self._n_cut, self._one = self._n_cut + 1, f"{where}: {warning}" if where else warning
-        others = [*self._unknown_warning(unknown), *self._space_warning(ends_in_space), *_mask_warning(has_plain_mask)]
-        return [*filter(None, [warning]), *others]
+        added = {"texts": True, "cut": n_cut > 0, "plain masks": has_plain_mask, "spaces": ends_in_space}
+        self._counts.update(name for name, is_added in added.items() if is_added)
+        self._unknown += unknown
+        cut = [f"the {self._unit} has {length} tokens; the {self._cut} {n_cut} are truncated"] if n_cut else []
+        if cut and not self._first_cut:
+            self._first_cut = f"{where}: {cut[0]}" if where else cut[0]
+        return [*cut, *self._warnings(unknown, ends_in_space, has_plain_mask)]
 
     def add_grown(self, n: int) -> list[str]:
         """Count `n` generated texts that outgrew the context; the warning about them."""
-        self._n_grown += n
-        return self._grown_warning(n)
+        self._counts["grown"] += n
+        return self._warnings(Counter(), n_grown=n)
 
     def join(self, group: ProcessGroup) -> None:
         """Count the texts of all processes; all of them call it."""
-        numbers = [self._n, self._n_cut, self._n_plain, self._n_grown, self._n_space]
-        of_all = group.all_gather((numbers, self._one, self._unknown))
-        totals = map(sum, zip(*(numbers for numbers, _, _ in of_all), strict=True))
-        self._n, self._n_cut, self._n_plain, self._n_grown, self._n_space = totals
-        self._one = next((one for _, one, _ in of_all if one), "")
-        self._unknown = sum((Counter(unknown) for _, _, unknown in of_all), Counter[str]())
+        of_all = group.all_gather((self._counts, self._unknown, self._first_cut))
+        self._counts, self._unknown = Counter(), Counter()
+        for counts, unknown, _ in of_all:
+            self._counts.update(counts)
+            self._unknown.update(unknown)
+        self._first_cut = next(filter(None, (first for *_, first in of_all)), "")
 
     def notes(self) -> list[str]:
         """The warnings about all texts."""
-        cut = [self._one] if self._n_cut == 1 else []
-        if self._n_cut > 1:
-            longer = (
-                f"{self._n_cut:,} of {self._n:,} {self._unit}s are longer than the context of {self._context} tokens"
-            )
-            cut = [f"{longer}; their {self._cut} tokens are truncated"]
-        return [
-            *cut,
-            *self._unknown_warning(self._unknown),
-            *self._space_warning(self._n_space),
-            *_mask_warning(bool(self._n_plain)),
-            *self._grown_warning(self._n_grown),
-        ]
+        counts, n_cut = self._counts, self._counts["cut"]
+        cut = [self._first_cut] if n_cut == 1 else []
+        if n_cut > 1:
+            context = f"the context of {self._context} tokens; their {self._cut} tokens are truncated"
+            cut = [f"{n_cut:,} of {counts['texts']:,} {self._unit}s are longer than {context}"]
+        return [*cut, *self._warnings(self._unknown, counts["spaces"], counts["plain masks"], counts["grown"])]
 
-    def _grown_warning(self, n: int) -> list[str]:
-        subject = "a text grew" if n == 1 else f"{n:,} texts grew"
-        end = f"the context of {self._context} tokens; from there on the model saw only the last half of it"
-        return [f"{subject} longer than {end}"] if n else []
-
-    def _space_warning(self, n: int) -> list[str]:
-        subject = f"the {self._unit} ends" if n == 1 else f"{n:,} {self._unit}s end"
-        return [f"{subject} in a space, but the tokenizer has it with the next word: leave it out"] if n else []
-
-    def _unknown_warning(self, unknown: Counter[str]) -> list[str]:
-        if not unknown:
-            return []
-        listed = ", ".join(repr(short(text)) for text in list(unknown)[:MAX_LISTED])
-        more = len(unknown) - MAX_LISTED
-        rest = f" and {more:,} other{'s' * (more > 1)}" if more > 0 else ""
-        total = f" ({unknown.total():,} in all)" if unknown.total() > min(len(unknown), MAX_LISTED) else ""
-        instead = "they are dropped" if self._tokenizer.vocabulary.unk is None else "the unknown token replaces them"
-        return [f"the tokenizer has no token for {listed}{rest}{total}; {instead}"]
-
-
-def _mask_warning(has_plain_mask: bool) -> list[str]:
-    return [PLAIN_MASK] if has_plain_mask else []
+    def _warnings(
+        self, unknown: Counter[str], n_spaces: int = 0, n_plain_masks: int = 0, n_grown: int = 0
+    ) -> list[str]:
+        """The warnings about these texts, without those on their length."""
+        warnings = []
+        if unknown:
+            listed = ", ".join(repr(short(text)) for text in list(unknown)[:MAX_LISTED])
+            more = len(unknown) - MAX_LISTED
+            rest = f" and {more:,} other{'s' * (more > 1)}" if more > 0 else ""
+            total = f" ({unknown.total():,} in all)" if unknown.total() > min(len(unknown), MAX_LISTED) else ""
+            dropped = self._tokenizer.vocabulary.unk is None
+            instead = "they are dropped" if dropped else "the unknown token replaces them"
+            warnings.append(f"the tokenizer has no token for {listed}{rest}{total}; {instead}")
+        if n_spaces:
+            subject = f"the {self._unit} ends" if n_spaces == 1 else f"{n_spaces:,} {self._unit}s end"
+            warnings.append(f"{subject} in a space, but the tokenizer has it with the next word: leave it out")
+        if n_plain_masks:
+            warnings.append(PLAIN_MASK)
+        if n_grown:
+            subject = "a text grew" if n_grown == 1 else f"{n_grown:,} texts grew"
+            end = f"the context of {self._context} tokens; from there on the model saw only the last half of it"
+            warnings.append(f"{subject} longer than {end}")
+        return warnings

@@ -78,7 +78,8 @@ class StopStringFilter:
         if stops:
             self.stopped, self._held = True, ""
             return text[: min(stops)[1]]
-        n_held = next((n for n in range(min(len(text), self._longest - 1), 0, -1) if self._may_begin(text[-n:])), 0)
+        ends = (n for n in range(min(len(text), self._longest - 1), 0, -1))
+        n_held = next((n for n in ends if any(stop.startswith(text[-n:]) for stop in self._stops)), 0)
         self._held = text[len(text) - n_held :]
         return text[: len(text) - n_held]
 
@@ -86,6 +87,3 @@ class StopStringFilter:
         """The text that was held back, at the end of the stream."""
         held, self._held = self._held, ""
         return held
-
-    def _may_begin(self, text: str) -> bool:
-        return any(stop.startswith(text) for stop in self._stops)

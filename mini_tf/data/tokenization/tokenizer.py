@@ -9,7 +9,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -142,11 +142,15 @@ class Tokenizer:
         """This tokenizer if it has the special token `name` (pad, unk, separator, mask), else a copy with it added."""
         if getattr(self.vocabulary, name) is not None:
             return self
-        inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
         takes_space = name == "mask" and self.has_space_prefixed_tokens
-        inner.add_special_tokens([tokenizers.AddedToken(SPECIALS[name], lstrip=takes_space, special=True)])
-        note = f"the tokenizer has no {name} token; {SPECIALS[name]} was added"
-        return Tokenizer(inner, [*self.notes, note], self._roles)
+        token = tokenizers.AddedToken(SPECIALS[name], lstrip=takes_space, special=True)
+        return self._with([token], f"the tokenizer has no {name} token; {SPECIALS[name]} was added")
+
+    def _with(self, tokens: Sequence[str | tokenizers.AddedToken], *notes: str) -> "Tokenizer":
+        """A copy with further special tokens."""
+        inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
+        inner.add_special_tokens([*tokens])
+        return Tokenizer(inner, [*self.notes, *notes], self._roles)
 
     def with_beginning(self, name: str | None) -> "Tokenizer":
         """This tokenizer, with a template that puts the special token `name` before a text; None: nothing."""
@@ -155,15 +159,14 @@ class Tokenizer:
 
     def with_size(self, size: int) -> "Tokenizer":
         """This tokenizer, with special tokens without a text added up to `size` ids. DataFault if it has more."""
-        if self.vocabulary.size > size:
-            raise DataFault(f"the tokenizer has {self.vocabulary.size} ids, the model {size}")
-        if self.vocabulary.size == size:
+        first = self.vocabulary.size
+        if first > size:
+            raise DataFault(f"the tokenizer has {first} ids, the model {size}")
+        if first == size:
             return self
-        inner, first = tokenizers.Tokenizer.from_str(self._inner.to_str()), self.vocabulary.size
-        inner.add_special_tokens([f"<unused_{id}>" for id in range(first, size)])
         added = f"special tokens <unused_{first}> and so on were added"
         note = f"the model has {size - first} more ids than the tokenizer; {added}"
-        return Tokenizer(inner, [*self.notes, note], self._roles)
+        return self._with([f"<unused_{id}>" for id in range(first, size)], note)
 
     def with_sentinels(self, n: int, trained: bool = False) -> "Tokenizer":
         """This tokenizer if it has `n` sentinels, else a copy with those it lacks; with a note unless `trained`."""
@@ -171,10 +174,8 @@ class Tokenizer:
         if first >= n:
             return self
         names = [tokenizer_files.SENTINEL.format(number) for number in range(first, n)]
-        inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
-        inner.add_special_tokens(names)
         note = f"the tokenizer has {first or 'no'} sentinel tokens; {names[0]} to {names[-1]} were added"
-        return Tokenizer(inner, [*self.notes, *([] if trained else [note])], self._roles)
+        return self._with(names, *([] if trained else [note]))
 
     @cached_property
     def _table(self) -> Callable[[str], np.ndarray] | None:
@@ -186,8 +187,7 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
         """`encode` for many texts, on all cores. DataFault at a crash, a timeout or far too many tokens."""
-        if self._table is not None:
-            table = self._table
+        if (table := self._table) is not None:
             return [table(text) for text in texts]
         return [np.array(encoding.ids, np.int32) for encoding in self._encoded(texts, self._inner.encode_batch_fast)]
 
@@ -212,11 +212,9 @@ class Tokenizer:
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """The text of ids without special tokens; invalid UTF-8 bytes become U+FFFD."""
         numbers = [int(i) for i in ids]
-        n_bytes = self._timed_bytes(len(numbers), "decoder")
         # decode_batch releases the GIL, decode does not.
-        return call_guarded(
-            "decoding ids", lambda: str(self._inner.decode_batch([numbers], skip_special_tokens=True)[0]), n_bytes
-        )
+        texts = partial(self._inner.decode_batch, [numbers], skip_special_tokens=True)
+        return str(call_guarded("decoding ids", texts, self._timed_bytes(len(numbers), "decoder"))[0])
 
     def _timed_bytes(self, n_bytes: int, *parts: str) -> int | None:
         """`n_bytes` if a call needs a timeout, because of its size or a regex in these components; else None."""
@@ -255,7 +253,7 @@ class Tokenizer:
 
     @cached_property
     def round_trip_losses(self) -> list[str]:
-        """Changes made by decode(encode(text)), one sentence each; empty if it preserves every text."""
+        """What decode(encode(text)) changes, one sentence each; empty if it preserves every text."""
 
         def round_trip(text: str) -> str | None:
             ids = self.encode(text)

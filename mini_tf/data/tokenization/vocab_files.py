@@ -12,7 +12,6 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from mini_tf.data.tokenization import vocab_files
 from mini_tf.data.tokenization.sentencepiece_models import (
     CONTROL,
     UNKNOWN,
@@ -43,11 +42,8 @@ def word_piece(file: Path, text: str, read: Read, names: Sequence[str]) -> tuple
     vocabulary: dict[str, int] = {}
     for number, token in enumerate(tokens, 1):
         if not token or token in vocabulary:
-            problem = (
-                f"repeats the token {short(token)!r} of line {vocabulary[token] + 1}"
-                if token
-                else "is empty; a line must be a token (`minitf data stats` reads a text)"
-            )
+            problem = "is empty; a line must be a token (`minitf data stats` reads a text)"
+            problem = f"repeats the token {short(token)!r} of line {vocabulary[token] + 1}" if token else problem
             raise DataFault.located(f"{file}:{number}", f"the line {problem}")
         vocabulary[token] = number - 1
     unknown = next((name for name in ("[UNK]", "<unk>", "<UNK>") if name in vocabulary), None)
@@ -59,9 +55,8 @@ def word_piece(file: Path, text: str, read: Read, names: Sequence[str]) -> tuple
     notes = []
     if lower is None:
         lower = all(token == token.lower() for token in vocabulary.keys() - set(special))
-        notes.append(
-            f"{file} has {'no' if lower else 'an'} upper-case letter, so text is {'' if lower else 'not '}lower-cased"
-        )
+        found, consequence = ("no", "") if lower else ("an", "not ")
+        notes.append(f"{file} has {found} upper-case letter, so text is {consequence}lower-cased")
     inner = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unknown, max_input_chars_per_word=100))
     inner.normalizer = normalizers.BertNormalizer(
         clean_text=True,
@@ -155,9 +150,9 @@ def load(file: Path, data: bytes, read: Read) -> tuple[str, list[str]]:
     if other.is_file():
         raise DataFault.located(str(other), "of Marian models with two vocabularies minitf reads none")
     if file.suffix == ".spm" and vocabulary.is_file():
-        made, notes = _marian(file, model, vocab_files.numbers(vocabulary, read(vocabulary)), vocabulary)
+        made, notes = _marian(file, model, numbers(vocabulary, read(vocabulary)), vocabulary)
     else:
-        config = vocab_files.config_of(file.parent, read)
+        config = config_of(file.parent, read)
         model = _xlm_roberta(file, model, config, read) if file.name == FAIRSEQ else model
         made, notes = tokenizer_json(model, _added(file, model, config, read), config.get("add_prefix_space")), []
     return json.dumps(made), notes
@@ -166,7 +161,7 @@ def load(file: Path, data: bytes, read: Read) -> tuple[str, list[str]]:
 def _xlm_roberta(file: Path, model: SentencePieceModel, config: Mapping[str, Any], read: Read) -> SentencePieceModel:
     """The model with its pieces by the ids of fairseq, which XLM-R has: other special tokens first, the mask last."""
     path = file.with_name("config.json")
-    word = vocab_files.json_object(path, read(path)).get("model_type") if path.is_file() else None
+    word = json_object(path, read(path)).get("model_type") if path.is_file() else None
     if word != "xlm-roberta" and not str(config.get("tokenizer_class")).startswith("XLMRoberta"):
         fault = "its ids are known of XLM-RoBERTa alone; save it as tokenizer.json with transformers"
         raise DataFault.located(str(file), fault)
@@ -185,13 +180,10 @@ def _added(file: Path, model: SentencePieceModel, config: Mapping[str, Any], rea
     old = file.with_name("added_tokens.json")
     where = file.with_name("tokenizer_config.json") if listed or not old.is_file() else old
     if where == old:
-        listed = {id: {"content": name, "special": True} for name, id in vocab_files.numbers(old, read(old)).items()}
+        listed = {id: {"content": name, "special": True} for name, id in numbers(old, read(old)).items()}
     try:
-        named |= {
-            int(id): (str(token["content"]), bool(token.get("special")))
-            for id, token in listed.items()
-            if int(id) >= size
-        }
+        behind = {int(id): token for id, token in listed.items() if int(id) >= size}
+        named |= {id: (str(token["content"]), bool(token.get("special"))) for id, token in behind.items()}
     except (AttributeError, KeyError, TypeError, ValueError):
         fault = 'its added tokens must have the form {"32000": {"content": "<pad>"}}'
         raise DataFault.located(str(where), fault) from None
@@ -204,7 +196,7 @@ def _added(file: Path, model: SentencePieceModel, config: Mapping[str, Any], rea
 def _n_sentinels(folder: Path, config: Mapping[str, Any], read: Read) -> int:
     """`extra_ids`, which T5 has 100 of where nothing is said."""
     path = folder / "config.json"
-    model = vocab_files.json_object(path, read(path)) if path.is_file() else {}
+    model = json_object(path, read(path)) if path.is_file() else {}
     is_t5 = model.get("model_type") == "t5" or str(config.get("tokenizer_class")).startswith("T5")
     n = config.get("extra_ids", T5_SENTINELS if is_t5 else 0)
     if type(n) is not int or not 0 <= n <= 10_000:
@@ -235,21 +227,13 @@ def _marian(
         AddedToken(ids[name], name, name in hidden) for name in names if name in hidden or LANGUAGE.fullmatch(name)
     ]
     known = set(" ").union(*(piece.text for piece in model.pieces if piece.text not in hidden))
-    plain = (
-        scores.keys()
-        | {token.text for token in named}
-        | {name for name in names if len(name) == 1 and name not in known}
-    )
+    single = {name for name in names if len(name) == 1 and name not in known}
+    plain = scores.keys() | {token.text for token in named} | single
     rows = [[name if name in plain else UNREACHABLE + name, scores.get(name, least)] for name in names]
     lost = sum(piece.text not in ids and piece.text not in hidden for piece in model.pieces)
-    notes = (
-        [f"{vocabulary.name} lacks {lost} of {len(model.pieces)} pieces of {file.name}, which are never used"]
-        if lost
-        else []
-    )
+    note = f"{vocabulary.name} lacks {lost} of {len(model.pieces)} pieces of {file.name}, which are never used"
     made = content(model, ids, rows, named, "always" if model.prefix else "never")
-    strange = next(
-        character for character in map(chr, range(0xE000, 0xF900)) if character not in ids and character not in known
-    )
+    strange = next(sign for sign in map(chr, range(0xE000, 0xF900)) if sign not in ids and sign not in known)
     run = replacement({"Regex": f"[^{''.join(map(re.escape, sorted(known)))}]{{2,}}"}, strange)
-    return made | {"normalizer": {"type": "Sequence", "normalizers": [*made["normalizer"]["normalizers"], run]}}, notes
+    made["normalizer"]["normalizers"].append(run)
+    return made, [note] if lost else []

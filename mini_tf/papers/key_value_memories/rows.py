@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mini_tf.data.batch import Rows
 from mini_tf.data.datasets import Dataset
-from mini_tf.data.source_files import Files
+from mini_tf.data.raw import Files
 from mini_tf.data.store import Tokenizers, in_memory
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing.labels import label, visible_characters
@@ -57,7 +57,7 @@ def corpus_rows(
     files = Files(dataset, data, data.train, "data.train" if corpus is None else "--corpus", trained.labels)
     used = Tokenizers(trained.source_tokenizer, trained.tokenizer)
     recipe = trained.recipe.model_copy(update={"data": data.model_copy(update={"pack": "none"})})
-    for examples in _chunks(islice(files.read(), limit), dataset):
+    for examples in _chunks(islice(files.examples().read(), limit), dataset):
         store = in_memory(dataset.encode(examples, used, trained.labels), used, dataset.separated(data))
         packing = pack(recipe, store, trained.tokenizer, trained.objective)
         for rows in packing.eval_rows(max(1, BATCH_TOKENS // packing.shape.context)):

@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from mini_tf.data.datasets import Dataset
-from mini_tf.data.encoding import write_stores
 from mini_tf.data.examples import Labels
 from mini_tf.data.packing import Packing, Shape
 from mini_tf.data.split import Part, SplitName
 from mini_tf.data.store import Store, Tokenizers, open_store
 from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.data.tokenized import write_stores
 from mini_tf.recipe.data import Data
 from mini_tf.recipe.sections import SingleTokenizer
 
