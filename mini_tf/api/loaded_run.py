@@ -20,9 +20,8 @@ from mini_tf.hf.importing import open_model
 from mini_tf.hf.model_folder import is_foreign
 from mini_tf.hf.peft_files import is_adapter
 from mini_tf.inspection._attention_maps import AttentionRequest, analyze_texts
-from mini_tf.inspection._checkpoints import run_and_step
-from mini_tf.inspection._encoder_decoder_pairs import with_targets
 from mini_tf.inspection._heads import HeadSelection
+from mini_tf.inspection._subjects import run_and_step, with_targets
 from mini_tf.jobs.run_metrics import RunMetrics
 from mini_tf.nn.model import Model
 from mini_tf.parallel.group import ProcessGroup

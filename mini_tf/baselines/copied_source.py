@@ -1,7 +1,7 @@
 """The source itself, as the target."""
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured
-from mini_tf.baselines._targets import REFERENCE_METRICS, text_measured
+from mini_tf.baselines._measures import REFERENCE_METRICS, text_measured
 
 
 class Settings(BaselineSettings):

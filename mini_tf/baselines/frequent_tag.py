@@ -3,7 +3,7 @@
 from collections import Counter
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured
-from mini_tf.baselines._labelled_examples import TAG_METRICS, labelled_splits, tag_metrics
+from mini_tf.baselines._measures import TAG_METRICS, labelled_splits, tag_metrics
 
 MOST_BYTES = 20_000_000
 

@@ -6,7 +6,7 @@ A sentence ends at a full stop, question or exclamation mark before white space,
 import re
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured
-from mini_tf.baselines._targets import REFERENCE_METRICS, text_measured
+from mini_tf.baselines._measures import REFERENCE_METRICS, text_measured
 
 _SENTENCE = re.compile(r".*?(?:[.!?][\"')\]”’]*(?=\s|$)|[。！？])", re.DOTALL)
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured
-from mini_tf.baselines._labelled_examples import CLASS_METRICS, class_ids, class_metrics
+from mini_tf.baselines._measures import CLASS_METRICS, class_ids, class_metrics
 
 
 class Settings(BaselineSettings):

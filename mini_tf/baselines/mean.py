@@ -3,7 +3,7 @@
 import numpy as np
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured
-from mini_tf.baselines._labelled_examples import NUMBER_METRICS, number_metrics, numbers
+from mini_tf.baselines._measures import NUMBER_METRICS, number_metrics, numbers
 
 
 class Settings(BaselineSettings):

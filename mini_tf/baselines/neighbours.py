@@ -8,7 +8,7 @@ accuracy is that of the most frequent token between the two, else after the left
 import numpy as np
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured, NoBaseline
-from mini_tf.baselines._targets import TOKEN_METRICS, TokenSums, target_mask, training_ids, unigram
+from mini_tf.baselines._measures import TOKEN_METRICS, TokenSums, target_mask, training_ids, unigram
 from mini_tf.data.batch import Batch
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured
-from mini_tf.baselines._targets import TOKEN_METRICS, TokenSums, target_mask, training_ids
+from mini_tf.baselines._measures import TOKEN_METRICS, TokenSums, target_mask, training_ids
 from mini_tf.data.batch import Batch
 
 SHORT_TOKENS = 1024

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured
-from mini_tf.baselines._labelled_examples import (
+from mini_tf.baselines._measures import (
     NUMBER_METRICS,
     features,
     labelled_splits,

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured
-from mini_tf.baselines._labelled_examples import TAG_METRICS, LabelledSplits, labelled_splits, logistic, tag_metrics
+from mini_tf.baselines._measures import TAG_METRICS, LabelledSplits, labelled_splits, logistic, tag_metrics
 from mini_tf.data.examples import Example
 from mini_tf.data.tokenization.vocabulary import shape
 from mini_tf.scores.entities import iobes, mark_entities

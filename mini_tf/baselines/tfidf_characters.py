@@ -3,16 +3,7 @@
 from pydantic import Field
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured
-from mini_tf.baselines._labelled_examples import (
-    CLASS_METRICS,
-    characters,
-    class_ids,
-    class_metrics,
-    features,
-    labelled_splits,
-    logistic,
-    words,
-)
+from mini_tf.baselines._measures import CLASS_METRICS, characters, logistic_measured, words
 
 MOST_BYTES = 2_000_000
 """Less than for words alone: characters have ten times as many features."""
@@ -26,9 +17,5 @@ class Settings(BaselineSettings):
     """Inverse strength of the L2 penalty."""
 
     def measure(self, data: BaselineData) -> Measured:
-        train, val, labels, note = labelled_splits(data, MOST_BYTES)
-        fitted, measured = features([words(), characters()], train, val)
-        data.check()
-        probabilities = logistic(fitted, class_ids(train, labels), measured, len(labels.names), self.c)
-        metrics = class_metrics(class_ids(val, labels), probabilities, labels)
-        return Measured("TF-IDF of words and characters + logistic regression", metrics, note)
+        vectorizers = [words(), characters()]
+        return logistic_measured("TF-IDF of words and characters", data, MOST_BYTES, vectorizers, self.c)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured, NoBaseline
-from mini_tf.baselines._labelled_examples import labelled_splits, words
+from mini_tf.baselines._measures import labelled_splits, words
 from mini_tf.data.examples import Example
 from mini_tf.scores import SIMILARITY_METRICS
-from mini_tf.scores.similarity_scores import contrast_of, numbered, pair_scores, retrieval_accuracy
+from mini_tf.scores.label_scores import contrast_of, numbered, pair_scores, retrieval_accuracy
 
 MOST_BYTES = 8_000_000
 

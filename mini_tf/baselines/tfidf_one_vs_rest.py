@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured, NoBaseline
-from mini_tf.baselines._labelled_examples import (
+from mini_tf.baselines._measures import (
     LABEL_SET_METRICS,
     MOST_WEIGHTS,
     features,

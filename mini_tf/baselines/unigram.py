@@ -3,7 +3,7 @@
 import numpy as np
 
 from mini_tf.baselines import BaselineData, BaselineSettings, Measured
-from mini_tf.baselines._targets import TOKEN_METRICS, TokenSums, training_ids, unigram
+from mini_tf.baselines._measures import TOKEN_METRICS, TokenSums, training_ids, unigram
 
 
 class Settings(BaselineSettings):

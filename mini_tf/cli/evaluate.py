@@ -131,7 +131,7 @@ def _say_calibration(
 
 def _weights(trained: "Trained", step: str | None, average: str | None) -> str:
     """The evaluated weights, for the title of plots."""
-    from mini_tf.inspection._checkpoints import run_and_step
+    from mini_tf.inspection._subjects import run_and_step
 
     if trained.members:
         return f"run {trained.folder.name}, ensemble of {len(trained.members)}"

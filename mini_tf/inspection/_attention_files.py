@@ -36,7 +36,7 @@ from mini_tf.inspection._attention_pictures import (
     summarize,
 )
 from mini_tf.inspection._capture import own_mixers
-from mini_tf.inspection._checkpoints import WeightsId, weights_id
+from mini_tf.inspection._subjects import WeightsId, weights_id
 from mini_tf.inspection._texts import TokenizedText
 from mini_tf.run import manifest
 from mini_tf.trained.opening import Trained

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from mini_tf.inspection._capture import OWN_TO_SOURCE, CapturedAttention, attention_kinds
-from mini_tf.inspection._checkpoints import kept_steps
 from mini_tf.inspection._heads import HeadIndex, HeadSelection, Measures, measure
 from mini_tf.inspection._roles import Scores, role_of, role_scores
+from mini_tf.inspection._subjects import kept_steps
 from mini_tf.inspection._texts import TokenizedText, TokenizedTexts, aggregate_by_words, capture_heads, tokenize_texts
 from mini_tf.nn.model_stack import UNITS, SequenceKind
 from mini_tf.system.errors import RunFault, UsageFault

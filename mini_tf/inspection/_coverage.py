@@ -18,12 +18,12 @@ from torch import nn
 
 from mini_tf.inspection._capture import OWN_TO_SOURCE
 from mini_tf.inspection._heads import HeadIndex, HeadSelection
+from mini_tf.inspection._subjects import no_cross_attention
 from mini_tf.inspection._texts import ModelInput
 from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.corpora import find_corpus
 from mini_tf.scores.text_scores import NGRAM_SIZES, repeated_share
-from mini_tf.system.errors import UsageFault
 from mini_tf.trained.evaluating import other_data
 from mini_tf.trained.opening import Trained
 
@@ -104,11 +104,7 @@ def _cross_mixers(trained: Trained) -> list[nn.Module]:
     stacks = [one.stack for one in trained.model.stacks() if (one.rows, one.memory) == OWN_TO_SOURCE]
     mixers = [block.cross.part for stack in stacks for block in stack.blocks if block.cross is not None]
     if not trained.model.needs_source or not mixers:
-        message = (
-            f"{trained.folder.name} has no cross-attention to a source ({trained.recipe.model.kind}); coverage needs an"
-            " encoder_decoder"
-        )
-        raise UsageFault(message, hint="train one: minitf pretrain transformer-nano")
+        raise no_cross_attention(trained, "coverage")
     return mixers
 
 

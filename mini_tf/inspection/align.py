@@ -28,9 +28,8 @@ from mini_tf.inspection._alignments import (
     read_alignments,
     word_weights,
 )
-from mini_tf.inspection._checkpoints import run_and_step
-from mini_tf.inspection._encoder_decoder_pairs import pairs_of
 from mini_tf.inspection._heads import HeadSelection
+from mini_tf.inspection._subjects import pairs_of, run_and_step
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 

@@ -18,9 +18,8 @@ from mini_tf.inspection import (
 from mini_tf.inspection._attention_files import attention_page, pack, to_json
 from mini_tf.inspection._attention_maps import AttentionRequest, Sample, analyze_checkpoints, analyze_texts, notes_of
 from mini_tf.inspection._attention_pictures import pictures, pictures_of_steps, plot
-from mini_tf.inspection._checkpoints import run_and_step
-from mini_tf.inspection._encoder_decoder_pairs import with_targets
 from mini_tf.inspection._heads import HeadSelection
+from mini_tf.inspection._subjects import run_and_step, with_targets
 from mini_tf.recipe.text_input import refuse_non_utf8
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained

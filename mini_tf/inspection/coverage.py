@@ -12,7 +12,6 @@ from mini_tf.drawing.panel import Panel, PanelGrid
 from mini_tf.drawing.terminal import heat_map, sentence, table
 from mini_tf.inspection import INPUT_OUTPUT, PICTURES, PairViewSettings, Picture, View, ViewOutput, option
 from mini_tf.inspection._attention_pictures import scale_of
-from mini_tf.inspection._checkpoints import run_and_step
 from mini_tf.inspection._coverage import (
     CopyMap,
     CoverageMap,
@@ -24,8 +23,8 @@ from mini_tf.inspection._coverage import (
     cross_attention,
     facts_reader,
 )
-from mini_tf.inspection._encoder_decoder_pairs import pairs_of, with_targets
 from mini_tf.inspection._heads import HeadSelection
+from mini_tf.inspection._subjects import pairs_of, run_and_step, with_targets
 from mini_tf.inspection._texts import target_input, untruncated_input
 from mini_tf.scores.text_scores import NGRAM_SIZES
 from mini_tf.system.errors import UsageFault

@@ -16,8 +16,8 @@ from mini_tf.inspection import INPUT_OUTPUT, HeadOptions, TextViewSettings, View
 from mini_tf.inspection._attention_files import attention_page, to_json
 from mini_tf.inspection._attention_maps import AttentionRequest, Sample, analyze_checkpoints, notes_of
 from mini_tf.inspection._attention_pictures import pictures_of_steps
-from mini_tf.inspection._encoder_decoder_pairs import with_targets
 from mini_tf.inspection._heads import HeadSelection
+from mini_tf.inspection._subjects import with_targets
 from mini_tf.run.metric_files import curve
 from mini_tf.scores.intervals import pair_scores
 from mini_tf.system.errors import UsageFault

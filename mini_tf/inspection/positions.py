@@ -17,9 +17,9 @@ from torch import Tensor
 from mini_tf.drawing.panel import Curves, Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import curves, heat_map, sentence
 from mini_tf.inspection import COMMON, PICTURES, ModelViewSettings, Picture, StackOption, View, ViewOutput, option
-from mini_tf.inspection._checkpoints import kept_steps, run_and_step
 from mini_tf.inspection._heads import select_stack, stack_name
 from mini_tf.inspection._modules import EncodingOf, PositionAnalysis, PositionVectors, analyze_positions, encoding_of
+from mini_tf.inspection._subjects import kept_steps, run_and_step
 from mini_tf.nn.model_stack import ModelStack
 from mini_tf.run import loading, tensors
 from mini_tf.run.checkpoint import OPTIMIZER

@@ -15,9 +15,8 @@ import numpy as np
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import sentence, table
 from mini_tf.inspection import PICTURES, TextViewSettings, View, ViewOutput
-from mini_tf.inspection._checkpoints import run_and_step
-from mini_tf.inspection._encoder_decoder_pairs import with_targets
 from mini_tf.inspection._heads import SoftmaxStatistics, softmax_statistics
+from mini_tf.inspection._subjects import run_and_step, with_targets
 from mini_tf.inspection._texts import capture_heads, tokenize_texts
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained

@@ -17,7 +17,6 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing import terminal
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
 from mini_tf.inspection import COMMON, INPUT_OUTPUT, PICTURES, ModelViewSettings, View, ViewOutput, option
-from mini_tf.inspection._checkpoints import run_and_step
 from mini_tf.inspection._occurrences import (
     LayerSimilarity,
     Occurrence,
@@ -26,6 +25,7 @@ from mini_tf.inspection._occurrences import (
     find_occurrence,
     read,
 )
+from mini_tf.inspection._subjects import run_and_step
 from mini_tf.inspection._texts import untruncated_input
 from mini_tf.inspection._word_vectors import WordVectors, analogy_view, neighbors_view, read_pairs, similarity_view
 from mini_tf.recipe.text_input import one_source, read_lines, refuse_non_utf8

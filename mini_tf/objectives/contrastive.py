@@ -35,7 +35,7 @@ from mini_tf.objectives._task import pool_rules
 from mini_tf.recipe.kind_settings import ModelSettings
 from mini_tf.recipe.kinds import Rules, settings_of
 from mini_tf.recipe.sections import Train
-from mini_tf.scores.similarity_scores import contrast_of, numbered
+from mini_tf.scores.label_scores import contrast_of, numbered
 from mini_tf.system.errors import RecipeFault
 
 PART = "contrastive"

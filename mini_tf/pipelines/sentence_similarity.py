@@ -12,7 +12,7 @@ from mini_tf.data.batch import Batch
 from mini_tf.data.text_groups import ANCHOR, POSITIVE, SAME, text_keys
 from mini_tf.pipelines import ModelBundle, Pipeline, PipelineSettings
 from mini_tf.scores import SIMILARITY_METRICS
-from mini_tf.scores.similarity_scores import contrast_of, numbered, pair_scores, retrieval_accuracy
+from mini_tf.scores.label_scores import contrast_of, numbered, pair_scores, retrieval_accuracy
 
 
 class Settings(PipelineSettings):

@@ -34,10 +34,8 @@ def entity_scores(
     For tags that mark entities (`mark_entities`): accuracy by word; entity_f1, entity_precision and entity_recall over
     all entities, 0 if there are none; entity_f1.<type> of each type in labels or predictions. Other tags (e.g. parts of
     speech): accuracy and f1_macro by word. A prediction None is wrong, and belongs to no entity. Without seqeval or
-    scikit-learn: only accuracy. Raises ValueError if there are no words or the numbers of words differ.
+    scikit-learn: only accuracy.
     """
-    if list(map(len, truth)) != list(map(len, predicted)):
-        raise ValueError("truth and predictions must have the same texts with a tag for each word")
     true_tags, predicted_tags = list(chain.from_iterable(truth)), list(chain.from_iterable(predicted))
     names = sorted({*true_tags, *(tag for tag in predicted_tags if tag is not None)})
     number: dict[str | None, int] = {None: -1} | {name: i for i, name in enumerate(names)}

@@ -1,11 +1,14 @@
-"""Metrics of predicted classes and numbers: accuracy, F1, Matthews correlation, calibration; correlation and RMSE.
+"""Metrics of predicted classes, numbers and similarities, from at least one prediction.
 
-F1 and Matthews are scikit-learn's; Pearson and Spearman are scipy's, which scikit-learn installs. Sources: Matthews
-1975; multiclass: Gorodkin 2004; calibration: Guo et al. 2017, arXiv:1706.04599.
+Classes: accuracy, F1, Matthews correlation, calibration; numbers: correlation and RMSE; similarities of texts: how well
+they rank pairs with a score, and how often a positive is the nearest. F1 and Matthews are scikit-learn's; Pearson and
+Spearman are scipy's, which scikit-learn installs. Sources: Matthews 1975; multiclass: Gorodkin 2004; calibration: Guo
+et al. 2017, arXiv:1706.04599.
 """
 
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +37,6 @@ def class_scores(truth: np.ndarray, predicted: np.ndarray, names: Sequence[str])
     prediction has 0. matthews is 0 if all labels or all predictions are one class. f1_micro equals accuracy if none is
     negative. Without scikit-learn: only accuracy.
     """
-    _check_same_length(truth, predicted)
     scores = {"accuracy": float(np.mean(truth == predicted))}
     if not available("scikit-learn"):
         return scores
@@ -56,7 +58,6 @@ def label_set_scores(truth: np.ndarray, predicted: np.ndarray, names: Sequence[s
 
     subset_accuracy: share of the texts whose labels are all right. F1 as in `class_scores`.
     """
-    _check_same_length(truth, predicted)
     scores = {"subset_accuracy": float((truth == predicted).all(1).mean())}
     if not available("scikit-learn"):
         return scores
@@ -111,14 +112,12 @@ def _matthews(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 def log_loss(probabilities: np.ndarray, truth: np.ndarray) -> float:
     """Mean of -log p(true class) in nats, from probabilities (N, C) and true class ids (N,)."""
-    _check_same_length(truth, probabilities)
     p = probabilities[np.arange(len(truth)), truth].astype(np.float64)
     return float(-np.log(np.maximum(p, np.finfo(np.float64).tiny)).mean())
 
 
 def confusion(truth: np.ndarray, predicted: np.ndarray, n: int) -> np.ndarray:
     """Confusion matrix: counts (n, n), a row per true class, a column per predicted one; negative: not counted."""
-    _check_same_length(truth, predicted)
     has = predicted >= 0
     return np.bincount(truth[has].astype(np.int64) * n + predicted[has], minlength=n * n).reshape(n, n)
 
@@ -128,7 +127,6 @@ def calibration(probabilities: np.ndarray, truth: np.ndarray, bins: int = 10) ->
 
     Confidence is an example's largest probability. Bins have equal width over 0 to 1 and include their upper edge.
     """
-    _check_same_length(truth, probabilities)
     confidence, correct = probabilities.max(axis=1).astype(np.float64), probabilities.argmax(axis=1) == truth
     bin_ids = np.searchsorted(np.arange(1, bins) / bins, confidence)
     counts = np.bincount(bin_ids, minlength=bins)
@@ -139,22 +137,12 @@ def calibration(probabilities: np.ndarray, truth: np.ndarray, bins: int = 10) ->
     return Calibration(mean_confidence, accuracy, counts, float(np.abs(sums[0] - sums[1]).sum() / len(truth)))
 
 
-def _check_same_length(truth: np.ndarray, predicted: np.ndarray) -> None:
-    if len(truth) != len(predicted):
-        raise ValueError(f"labels and predictions must have the same length: {len(truth)} != {len(predicted)}")
-    if len(truth) == 0:
-        raise ValueError("there must be at least one prediction")
-
-
 def number_scores(truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     """pearson and spearman (-1 to 1), and rmse (in the unit of the labels), from labels and predictions (N,).
 
     Ties have their mean rank. A correlation is NaN if labels or predictions are constant (N = 1 too) or not finite.
-    Without scikit-learn: only rmse. Raises ValueError if there are no numbers or the lengths differ.
+    Without scikit-learn: only rmse.
     """
-    if truth.shape != predicted.shape or truth.ndim != 1 or len(truth) == 0:
-        message = f"labels and predictions must have the same length, at least 1: {truth.shape}, {predicted.shape}"
-        raise ValueError(message)
     x, y = predicted.astype(np.float64), truth.astype(np.float64)
     with np.errstate(all="ignore"):  # non-finite values show in the metric
         rmse = {"rmse": float(np.sqrt(np.mean((x - y) ** 2)))}
@@ -167,3 +155,72 @@ def number_scores(truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # nearly constant input, where rounding decides the correlation
         return {"pearson": float(pearsonr(y, x).statistic), "spearman": float(spearmanr(y, x).statistic), **rmse}
+
+
+ROWS = 1024
+"""Anchors whose similarities are computed at once."""
+
+
+class Contrast(NamedTuple):
+    """Anchors and the candidates among which each has to find its positive. Equal numbers are equal texts.
+
+    anchors (N,); candidates (C,): texts. owners (C,): the anchor that a candidate is the positive of; of a hard
+    negative a number that no anchor has. positives (N,): the candidate that is the positive of each anchor.
+    """
+
+    anchors: np.ndarray
+    candidates: np.ndarray
+    owners: np.ndarray
+    positives: np.ndarray
+
+    def compared(self, anchors: slice = slice(None)) -> np.ndarray:
+        """(n, C), True for the positive of an anchor and for its negatives, which are all other candidates but false
+        ones: with the text of the positive, of the anchor, or of another positive of the same anchor.
+        """
+        texts, positives = self.anchors[anchors], self.positives[anchors]
+        false = (self.candidates == texts[:, None]) | (self.candidates == self.candidates[positives][:, None])
+        of_anchor: dict[int, set[int]] = {}
+        for owner, text in zip(self.owners.tolist(), self.candidates.tolist(), strict=True):
+            of_anchor.setdefault(owner, set()).add(text)
+        for row, text in zip(false, texts.tolist(), strict=True):
+            if len(of_anchor[text]) > 1:
+                row |= np.isin(self.candidates, [*of_anchor[text]])
+        false[np.arange(len(false)), positives] = False
+        compared: np.ndarray = ~false
+        return compared
+
+
+def numbered(texts: Iterable[Hashable]) -> np.ndarray:
+    """(T,): a number for each text, equal for equal ones."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(text, len(numbers)) for text in texts])
+
+
+def contrast_of(texts: np.ndarray, is_anchor: np.ndarray, is_positive: np.ndarray) -> Contrast:
+    """Of texts (T,) in order: each anchor, followed by its positive and its hard negatives."""
+    at = np.flatnonzero(~is_anchor)
+    owners = texts[is_anchor][np.cumsum(is_anchor)[at] - 1]
+    return Contrast(texts[is_anchor], texts[at], np.where(is_positive[at], owners, -1), np.flatnonzero(is_positive[at]))
+
+
+def retrieval_accuracy(contrast: Contrast, similarities: Callable[[slice], np.ndarray]) -> float:
+    """The share of the anchors whose positive is nearer than every negative; a tie is none.
+
+    similarities: (n, C) of some of the anchors to all candidates.
+    """
+    n_correct, n = 0, len(contrast.anchors)
+    for first in range(0, n, ROWS):
+        part = slice(first, first + ROWS)
+        nearness, at = similarities(part), contrast.positives[part]
+        rows = np.arange(len(nearness))
+        of_positive = nearness[rows, at]
+        others = np.where(contrast.compared(part), nearness, -np.inf)
+        others[rows, at] = -np.inf
+        n_correct += int((others.max(1) < of_positive).sum())
+    return n_correct / n
+
+
+def pair_scores(scores: np.ndarray, similarities: np.ndarray) -> dict[str, float]:
+    """spearman (-1 to 1) of pairs (N,); without it if it is undefined, or scikit-learn is missing."""
+    spearman = number_scores(scores, similarities).get("spearman", math.nan)
+    return {"spearman": spearman} if math.isfinite(spearman) else {}

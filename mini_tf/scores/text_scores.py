@@ -15,22 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mini_tf.scores import available, require
 
-
-def reference_lists(texts: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> list[list[str]]:
-    """The references of each text as a list.
-
-    Raises ValueError if there are no texts, if the lengths differ, or if a text has no reference.
-    """
-    if len(texts) != len(references):
-        raise ValueError(f"texts and references must have the same length: {len(texts)} != {len(references)}")
-    if not texts:
-        raise ValueError("there must be at least one text")
-    each = [[one] if isinstance(one, str) else list(one) for one in references]
-    if [] in each:
-        raise ValueError(f"references[{each.index([])}]: there must be at least one")
-    return each
-
-
+References = Sequence[Sequence[str]]
+"""Those of each text, at least one."""
 _HAN = (
     "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3100-\u312f\u31a0-\u31bf\u3400-\u4dbf\u4e00-\u9fff"
     "\uf900-\ufaff\U00020000-\U0003ffff"
@@ -77,21 +63,18 @@ def bleu_tokenizer(texts: Iterable[str]) -> Literal["13a", "zh", "char"]:
 _KINDS = ("rouge1", "rouge2", "rougeL")
 
 
-def rouge_why_zero(references: Sequence[str] | Sequence[Sequence[str]]) -> str:
+def rouge_why_zero(references: References) -> str:
     """Why ROUGE is 0 where references have no words, such as emoji alone; "" if all have some."""
-    each = [[one] if isinstance(one, str) else one for one in references]
-    n = sum(not any(words_of(one) for one in texts) for texts in each)
-    return f"rouge is 0 for {n:,} of {len(each):,} texts, whose references have no letters or digits" if n else ""
+    n = sum(not any(words_of(one) for one in texts) for texts in references)
+    return f"rouge is 0 for {n:,} of {len(references):,} texts, whose references have no letters or digits" if n else ""
 
 
-def summary_scores(summaries: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> dict[str, float]:
+def summary_scores(summaries: Sequence[str], references: References) -> dict[str, float]:
     """rouge1, rouge2 and rougeL: F-measures (0-1), averaged over the texts.
 
     With several references of a text each metric takes the best one, as rouge-score does and as published for SciTLDR
-    (Cachola et al. 2020, arXiv:2004.15011), without Lin's jackknife. Raises ValueError as `reference_lists`;
-    Unavailable without rouge-score.
+    (Cachola et al. 2020, arXiv:2004.15011), without Lin's jackknife. Unavailable without rouge-score.
     """
-    each = reference_lists(summaries, references)
     require("rouge-score")
     from rouge_score.rouge_scorer import RougeScorer
     from rouge_score.tokenizers import DefaultTokenizer, Tokenizer
@@ -104,9 +87,7 @@ def summary_scores(summaries: Sequence[str], references: Sequence[str] | Sequenc
 
     # With an explicit tokenizer rouge-score logs nothing, so it adds no handler to the root logger.
     scorer = RougeScorer(_KINDS, tokenizer=AnyScript())
-    scores = [
-        scorer.score_multi(own_references, summary) for summary, own_references in zip(summaries, each, strict=True)
-    ]
+    scores = [scorer.score_multi(of_text, summary) for summary, of_text in zip(summaries, references, strict=True)]
     return {kind: sum(float(one[kind].fmeasure) for one in scores) / len(scores) for kind in _KINDS}
 
 
@@ -114,40 +95,32 @@ if TYPE_CHECKING:
     from sacrebleu import BLEU, CHRF
 
 
-def corpus_scores(translations: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> dict[str, float]:
+def corpus_scores(translations: Sequence[str], references: References) -> dict[str, float]:
     """bleu and chrf (0-100), and exact_match (0-1), the share of translations that equal a reference.
 
     translations[i] is compared with references[i]; with several references BLEU counts the n-grams of all and chrF
-    takes the best. Raises ValueError as `reference_lists`; Unavailable without sacrebleu.
+    takes the best. Unavailable without sacrebleu.
     """
-    each = reference_lists(translations, references)
-    scores = {
-        name: float(metric.corpus_score(list(translations), None).score) for name, metric in _metrics(each).items()
-    }
-    n_exact = sum(text in of_text for text, of_text in zip(translations, each, strict=True))
-    return scores | {"exact_match": n_exact / len(each)}
+    metrics = _metrics(references).items()
+    scores = {name: float(metric.corpus_score(list(translations), None).score) for name, metric in metrics}
+    n_exact = sum(text in of_text for text, of_text in zip(translations, references, strict=True))
+    return scores | {"exact_match": n_exact / len(references)}
 
 
-def bleu_why_zero(translations: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]) -> str:
+def bleu_why_zero(translations: Sequence[str], references: References) -> str:
     """Why BLEU may be 0 though translations equal their references; "" if it is not for that."""
-    bleu = _metrics(reference_lists(translations, references))["bleu"].corpus_score(list(translations), None)
+    bleu = _metrics(references)["bleu"].corpus_score(list(translations), None)
     longest = len(bleu.totals)
-    return (
-        ""
-        if bleu.totals[-1]
-        else f"bleu is 0, since no generated text has {longest} words: it multiplies 1- to {longest}-grams"
-    )
+    why = f"bleu is 0, since no generated text has {longest} words: it multiplies 1- to {longest}-grams"
+    return "" if bleu.totals[-1] else why
 
 
-def signatures(references: Sequence[str] | Sequence[Sequence[str]] = ("",)) -> dict[str, str]:
+def signatures(references: References) -> dict[str, str]:
     """sacrebleu's signatures of bleu and chrf, with the number of references and the tokenizer, for publication."""
-    return {
-        name: metric.get_signature().format()
-        for name, metric in _metrics(reference_lists([""] * len(references), references)).items()
-    }
+    return {name: metric.get_signature().format() for name, metric in _metrics(references).items()}
 
 
-def _metrics(references: Sequence[Sequence[str]]) -> "dict[str, BLEU | CHRF]":
+def _metrics(references: References) -> "dict[str, BLEU | CHRF]":
     require("sacrebleu")
     from sacrebleu import BLEU, CHRF
 

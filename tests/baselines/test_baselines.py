@@ -17,9 +17,8 @@ from sklearn.metrics import accuracy_score, f1_score, log_loss, matthews_corrcoe
 from sklearn.pipeline import make_pipeline, make_union
 from test_datasets_contract import ROWS
 
-from mini_tf.baselines import Measured, NoBaseline, _targets, ngram
-from mini_tf.baselines._labelled_examples import WORDS, labelled_splits, logistic
-from mini_tf.baselines._targets import unigram
+from mini_tf.baselines import Measured, NoBaseline, _measures, ngram
+from mini_tf.baselines._measures import WORDS, labelled_splits, logistic, unigram
 from mini_tf.baselines.lead_sentence import first_sentence
 from mini_tf.baselines.neighbours import NONE, NeighbourModel, _visible_neighbours
 from mini_tf.baselines.ngram import NgramModel, _histories
@@ -394,7 +393,7 @@ def test_shorter_histories_of_a_row_are_the_smaller_model() -> None:
         assert np.exp(smaller[0, n]) == pytest.approx(brute.p(int(row[0, n]), tuple(row[0, :n].tolist())), rel=1e-12)
 
 
-def test_the_ngram_baseline_is_the_mean_over_the_models_own_targets(tmp_path: Path) -> None:
+def test_the_ngram_baseline_is_the_mean_over_the_models_own_measures(tmp_path: Path) -> None:
     one = fixture(settings_of("baselines", "ngram")(max_order=2), "next_token", ROWS["text"], tmp_path)
     found, data = one.measure(), one.inputs
     order, separator = int(found.name[0]), data.train.vocabulary.separator
@@ -510,13 +509,13 @@ def test_frequencies_are_those_of_plain_tokens_with_one_added(tmp_path: Path) ->
 def test_of_many_training_tokens_evenly_spaced_blocks_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_targets, "MOST_TOKENS", 64)
-    monkeypatch.setattr(_targets, "BLOCKS", 4)
+    monkeypatch.setattr(_measures, "MOST_TOKENS", 64)
+    monkeypatch.setattr(_measures, "BLOCKS", 4)
     data = fixture(settings_of("baselines", "unigram")(), "masked", ROWS["text"], tmp_path).inputs
     ids = np.asarray(data.train.ids).tolist()
     last = len(ids) - 16
     expected = [ids[first : first + 16] for first in (0, last // 3, 2 * last // 3, last)]
-    assert _targets.training_ids(data.train).tolist() == [*itertools.chain.from_iterable(expected)]
+    assert _measures.training_ids(data.train).tolist() == [*itertools.chain.from_iterable(expected)]
     note = settings_of("baselines", "unigram")().measure(data).note  # type: ignore[attr-defined]
     assert note == f"from 64 of {data.train.n_tokens:,} training tokens"
 
@@ -568,11 +567,11 @@ def test_long_texts_are_scored_in_part(tmp_path: Path, monkeypatch: pytest.Monke
     one = fixture(settings_of("baselines", "lead_sentence")(), "seq2seq", rows, tmp_path)
     assert one.measure().note == ""
     work = sum(len(f"Text {n}.") * (len(f"Text {n}.") + len("other")) for n in range(60, 90)) / 6**2
-    monkeypatch.setattr(_targets, "MOST_WORK", work / 3)
+    monkeypatch.setattr(_measures, "MOST_WORK", work / 3)
     found = one.measure()
     assert found.metrics["exact_match"] == 1
     [scored, total] = re.fullmatch(r"on (\d+) of (\d+) validation examples", found.note).groups()  # type: ignore[union-attr]
     assert int(total) == 30
     assert abs(int(scored) - 10) <= 4 * (30 * 2 / 9) ** 0.5
-    monkeypatch.setattr(_targets, "MOST_WORK", 0)
+    monkeypatch.setattr(_measures, "MOST_WORK", 0)
     assert one.measure().note == "on 1 of 30 validation examples"

@@ -106,7 +106,7 @@ def scored(model: Trained, pairs: list[tuple[str, str]]) -> dict[str, float]:
     """One source at a time."""
     translator = Translator(model.model, model.tokenizer, model.source_tokenizer, model.recipe.generate)
     alone = [best.text for source, _ in pairs for [best] in translator.translate([source])]
-    targets = [target for _, target in pairs]
+    targets = [[target] for _, target in pairs]
     return summary_scores(alone, targets) | corpus_scores(alone, targets)
 
 

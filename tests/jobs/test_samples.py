@@ -72,7 +72,7 @@ def figures(line: dict[str, Any]) -> dict[str, float]:
 def test_answers_on_the_way_are_of_a_few_and_the_last_of_all_that_are_held_out(run: Path, model: Trained) -> None:
     examples = held_out(model)
     assert len(examples) > EVALUATED
-    texts, wanted = [answered(model, one) for one in examples], [one.texts[1] for one in examples]
+    texts, wanted = [answered(model, one) for one in examples], [[one.texts[1]] for one in examples]
 
     def scored(texts: list[str]) -> dict[str, float]:
         return summary_scores(texts, wanted[: len(texts)]) | corpus_scores(texts, wanted[: len(texts)])

@@ -23,7 +23,7 @@ from mini_tf.objectives.contrastive import Contrastive, Settings
 from mini_tf.recipe.data import Data
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.run import manifest
-from mini_tf.scores.similarity_scores import contrast_of
+from mini_tf.scores.label_scores import contrast_of
 from mini_tf.testing.baselines import BaselineFixture
 from mini_tf.testing.tiny.datasets import DatasetFixture
 from mini_tf.trained.evaluating import run_data

@@ -6,6 +6,7 @@ from scipy import stats
 from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import PolynomialFeatures
 
+from mini_tf.scores import babylm_scores
 from mini_tf.scores.babylm_scores import (
     bootstrap_interval,
     choice_score,
@@ -38,6 +39,13 @@ def test_the_bootstrap_interval_of_a_share_is_about_that_of_the_binomial_distrib
     assert (low, high) == bootstrap_interval([outcomes], lambda groups: float(groups[0].mean()))
 
 
+@pytest.fixture
+def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For an interval: 1,000 take seconds."""
+    monkeypatch.setattr(babylm_scores, "SAMPLES", 50)
+
+
+@pytest.mark.usefixtures("few_samples")
 def test_preferences_are_correlated_by_rank_with_the_probability_among_the_answers() -> None:
     ratios, scores = [0.9, 0.2, 0.5, 0.7], [[-9.0, -11.0], [-30.0, -29.0], [-2.0, -1.7], [-8.0, -8.5]]
     p = [np.exp(one) / (np.exp(one) + np.exp(other)) for one, other in scores]
@@ -52,6 +60,7 @@ def r_squared(y: np.ndarray, columns: list[np.ndarray], further: list[np.ndarray
     return float(LinearRegression().fit(x, y).score(x, y))
 
 
+@pytest.mark.usefixtures("few_samples")
 def test_surprisal_explains_a_share_of_what_linear_models_leave_unexplained() -> None:
     rng = np.random.default_rng(0)
     n = 120

@@ -153,15 +153,5 @@ def test_the_whole_tag_set_decides_not_what_occurs() -> None:
 def test_without_its_libraries_accuracy_is_still_given(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     assert entity_scores([["B-per", "O"]], [["O", "O"]]) == {"accuracy": 0.5}
-
-
-def test_without_scikit_learn_words_of_other_tags_are_still_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    assert entity_scores([["NN", "VB"]], [["NN", "NN"]]) == {"accuracy": 0.5}
-
-
-def test_texts_of_other_lengths_are_a_mistake() -> None:
-    with pytest.raises(ValueError, match="a tag for each word"):
-        entity_scores([["O", "O"]], [["O"]])
-    with pytest.raises(ValueError, match="there must be at least one prediction"):
-        entity_scores([[]], [[]])
+    if module == "sklearn":
+        assert entity_scores([["NN", "VB"]], [["NN", "NN"]]) == {"accuracy": 0.5}

@@ -124,7 +124,7 @@ def _with_heads(
     from mini_tf.inspection._attention_files import scene_of
     from mini_tf.inspection._attention_maps import AttentionRequest, analyze_texts
     from mini_tf.inspection._attention_pictures import scale_of
-    from mini_tf.inspection._encoder_decoder_pairs import with_targets
+    from mini_tf.inspection._subjects import with_targets
     from mini_tf.trained.opening import open_trained
 
     shown, notes = list[Any](), list[str]()

@@ -1,13 +1,43 @@
-"""The pairs of a view of an encoder-decoder: texts with their targets, or the pairs of data."""
+"""What a view looks at: checkpoints of a run, texts with their targets, and pairs of data."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from mini_tf.data.examples import Pair
 from mini_tf.generation.translation import Translator
 from mini_tf.inspection import PairViewSettings
+from mini_tf.run import loading, manifest
+from mini_tf.run.checkpoint import MODEL, Checkpoints
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.evaluating import evaluation_data
 from mini_tf.trained.opening import Trained
+
+
+class WeightsId(NamedTuple):
+    """Step after which weights were saved, and sha256 of their file."""
+
+    step: int
+    sha256: str
+
+
+def weights_id(folder: Path, step: int | str | None) -> WeightsId:
+    """The weights that `load_model` loads for this step. Raises RunFault if there are none."""
+    published = manifest.read(folder).model
+    if step is None and published is not None and (folder / MODEL).exists():
+        return WeightsId(int(published["step"]), str(published["sha256"]))
+    checkpoint = loading.find_checkpoint(folder, "best" if step is None else step)
+    return WeightsId(checkpoint.step, checkpoint.sha256[MODEL])
+
+
+def run_and_step(folder: Path, step: int | str | None) -> str:
+    """The run and the step of its weights, for titles."""
+    return f"run {folder.name}, step {weights_id(folder, step).step}"
+
+
+def kept_steps(folder: Path) -> list[int]:
+    """Steps of the kept checkpoints, newest first."""
+    return Checkpoints.of(folder).steps()
 
 
 def with_targets(trained: Trained, texts: Sequence[str], target: str | None) -> list[tuple[str, str | None]]:
@@ -30,6 +60,13 @@ def with_targets(trained: Trained, texts: Sequence[str], target: str | None) -> 
     return [(text, best[0].text) for text, best in zip(texts, translator.translate(texts), strict=True)]
 
 
+def no_cross_attention(trained: Trained, name: str) -> UsageFault:
+    """The fault of a model without a source, or without attention to it. name: of the view."""
+    without = f"{trained.folder.name} has no cross-attention to a source ({trained.recipe.model.kind})"
+    hint = "train one: minitf pretrain transformer-nano"
+    return UsageFault(f"{without}; {name} needs an encoder_decoder", hint=hint)
+
+
 def pairs_of(trained: Trained, settings: PairViewSettings, name: str, say: Callable[[str], None]) -> list[Pair]:
     """SOURCE with --target or the model's own one; else the pairs of --data, or of the run's validation data.
 
@@ -38,17 +75,12 @@ def pairs_of(trained: Trained, settings: PairViewSettings, name: str, say: Calla
     """
     source, target = settings.source, settings.target
     if not trained.model.needs_source:
-        message = (
-            f"{trained.folder.name} has no cross-attention to a source ({trained.recipe.model.kind}); {name} needs an"
-            " encoder_decoder"
-        )
-        raise UsageFault(message, hint="train one: minitf pretrain transformer-nano")
+        raise no_cross_attention(trained, name)
     if source is None:
         dataset = trained.recipe.objective.dataset()
         if not dataset.SOURCE:
-            message = (
-                f"{trained.folder.name} has the objective {trained.recipe.objective.kind}, whose data are not pairs"
-            )
+            objective = trained.recipe.objective.kind
+            message = f"{trained.folder.name} has the objective {objective}, whose data are not pairs"
             raise UsageFault(message, hint="give a SOURCE")
         return list(dataset.examples(evaluation_data(trained, settings.data, "val")))
     if not source.split():
