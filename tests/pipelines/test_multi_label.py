@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from commands import QUIET, minitf, refused, tiny_model, trained
 from data_of import objective_for
-from mini_tf.baselines._measures import features, label_sets, labelled_splits, words
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.multiclass import OneVsRestClassifier
 from test_datasets_contract import TEXTS
 
+from mini_tf.baselines._measures import features, label_sets, labelled_splits, words
 from mini_tf.recipe.data import Data
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.scores.label_scores import best_cutoffs, crossed_cutoffs, label_set_scores

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from mini_tf.inspection._subjects import run_and_step
 
 from mini_tf.data.batch import Rows
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.panel import Marks, Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map
 from mini_tf.inspection import PICTURES, TextViewSettings, View, ViewOutput, option
+from mini_tf.inspection._subjects import run_and_step
 from mini_tf.inspection._texts import ModelInput, untruncated_input
 from mini_tf.nn.tokens import Tokens
 from mini_tf.papers.electra.replacement import Replacement

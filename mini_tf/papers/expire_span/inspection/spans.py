@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from mini_tf.inspection._subjects import run_and_step
 
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map, table
 from mini_tf.inspection import PICTURES, TextViewSettings, View, ViewOutput
 from mini_tf.inspection._capture import observed, own_mixers
+from mini_tf.inspection._subjects import run_and_step
 from mini_tf.inspection._texts import ModelInput, untruncated_input
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens

@@ -15,13 +15,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from mini_tf.inspection._subjects import run_and_step
 
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map, table
 from mini_tf.inspection import PICTURES, TextViewSettings, View, ViewOutput, option
 from mini_tf.inspection._capture import Capture
+from mini_tf.inspection._subjects import run_and_step
 from mini_tf.inspection._texts import capture_heads, tokenize_texts
 from mini_tf.nn.model_stack import UNITS, SequenceKind
 from mini_tf.system.errors import UsageFault
