@@ -33,21 +33,13 @@ def piped(picture: Text, width: int = 80) -> str:
     return render_ansi(picture, colored=False, width=width)
 
 
-def test_a_figure_has_every_count_that_is_not_zero_and_every_name_with_how_many() -> None:
-    counts, names = np.array([[90, 17], [0, 3]]), ["no", "yes"]
-    found = text_of(draw_confusion(counts, names, "who is right", "svg"))
-    assert sorted(word for word in found if word.isdigit()) == ["17", "3", "90"]
-    assert {"who is right", "no (107)", "yes (3)", "no", "yes"} <= set(found)
-    assert {"predicted class", "true class (count)", "share of the true class"} <= set(found)
-
-
-@pytest.mark.parametrize(("n", "numbered"), [(1, True), (12, True), (60, False), (400, False)])
+@pytest.mark.parametrize(("n", "numbered"), [(1, True), (41, False), (200, False)])
 def test_a_matrix_of_any_size_stays_within_bounds(n: int, numbered: bool) -> None:
     counts, names = (
         np.full((n, n), 1234567, dtype=np.int64),
         [f"a class whose name is far too long for a picture {i}" for i in range(n)],
     )
-    if n <= 60:
+    if n < 200:
         assert ("1234567" in text_of(draw_confusion(counts, names, "t", "svg"))) == numbered
     width, height = struct.unpack(">II", draw_confusion(counts, names, "t", "png")[16:24])
     assert min(width, height) > 300

@@ -13,7 +13,8 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import RunFault
 
 NORMALIZED = ("softmax", "window", "linear", "favor", "simple", "srupp", "expire_span")
-CASES = [(kind, *pair) for kind in ("encoder", "decoder") for pair in pairs_of(kind) if pair[0] != "toy"]
+CASES = [("decoder", *pair) for pair in pairs_of("decoder") if pair[0] != "toy"]
+CASES += [("encoder", "softmax", "learned"), ("encoder", "window", "rotary")]
 
 
 def some_ids(length: int = 9) -> torch.Tensor:

@@ -184,13 +184,13 @@ def result(*arguments: str | Path) -> dict[str, object]:
 
 
 def test_the_views_read_the_runs_own_corpus_another_one_and_a_file(run: Path, tmp_path: Path) -> None:
-    found = result("syntax", run, "--limit", "30")
+    found = result("syntax", run, "--limit", "12")
     assert {"relation": "nsubj", "by": "+1"}.items() <= next(
         one for one in found["relations"] if one["relation"] == "nsubj"
     ).items()
-    assert found["documents"] == 30
+    assert found["documents"] == 12
     other = "{kind: world, n_documents: 50, seed: 1}"
-    assert result("senses", run, "--data", other, "--limit", "50")["layers"][0]["AUC"] == 0.5  # without positions
+    assert result("senses", run, "--data", other, "--limit", "20")["layers"][0]["AUC"] == 0.5  # without positions
     file = world.Settings(n_documents=8).corpus(tmp_path)
     assert result("syntax", run, "--data", file)["documents"] == 8
 
@@ -264,7 +264,7 @@ def labelled(n: int) -> list[LabelledDocument]:
 
 def test_senses_are_compared_over_all_pairs_of_all_forms_by_loops(opened: Trained) -> None:
     """AUC and nearest of forms with different numbers of pairs, each pair and each token counted once."""
-    documents = labelled(30)
+    documents = labelled(14)
     found = senses.Settings(run="").of_documents(opened, documents)
     shown, forms, control = found.result, sensed(opened, documents), sensed(with_random_weights(opened), documents)
     assert shown["forms"] == {form: dict(Counter(sense for sense, _ in tokens)) for form, tokens in forms.items()}

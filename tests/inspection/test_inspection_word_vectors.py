@@ -142,12 +142,12 @@ def test_pairs_with_unknown_words_are_not_covered() -> None:
 def test_the_control_of_many_pairs_is_no_correlation() -> None:
     tokenizer = Tokenizer.train(TokenizerSettings(kind="byte"), [])
     vectors = WordVectors(tokenizer, torch.eye(tokenizer.vocabulary.size))
-    letters = "abcdefghijklmnopqrstuvwxyz"
+    letters = "abcdefghijklmnop"
     pairs = [
         WordPair((one, other), float((7 * n) % 31))
         for n, (one, other) in enumerate((a, b) for a in letters for b in letters if a < b)
     ]
-    assert abs(similarity_view(vectors, pairs, "file").result["one_token"]["random"]) < 0.05
+    assert abs(similarity_view(vectors, pairs, "file").result["one_token"]["random"]) < 0.08
 
 
 @pytest.mark.parametrize(
