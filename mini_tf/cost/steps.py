@@ -96,13 +96,15 @@ def memory_of(parts: Parts, training: Training) -> MemoryUse:
     largest = max(batches, key=lambda batch: batch.inputs.ids.numel()).to(parts.setup.device)
     parts.task.train()
     return MemoryUse(
-        weights=sum(
-            t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.objective_tensors().values()]
-        ),
-        gradients=sum(p.numel() * p.element_size() for p in parts.trainable.parameters() if p.requires_grad),
-        optimizer=sum(t.numel() * t.element_size() for t in training.optimizer.state_tensors().values()),
+        weights=weight_bytes(parts),
+        gradients=sum(p.nbytes for p in parts.trainable.parameters() if p.requires_grad),
+        optimizer=sum(tensor.nbytes for tensor in training.optimizer.state_tensors().values()),
         activations=saved_bytes(lambda: parts.task(largest, None), parts.setup, parts.task),
     )
+
+
+def weight_bytes(parts: Parts) -> int:
+    return sum(tensor.nbytes for tensor in [*parts.model.weights().values(), *parts.objective_tensors().values()])
 
 
 def measure_steps(training: Training, seconds: float) -> StepTiming:
@@ -149,14 +151,11 @@ def measure_overhead(parts: Parts, state_bytes: int) -> Overhead:
         (sample, last), text = _time_scored_texts(parts), ""
     else:
         (sample, text), last = _time_sample(parts), 0.0
-    weights = sum(
-        t.numel() * t.element_size() for t in [*parts.model.weights().values(), *parts.objective_tensors().values()]
-    )
     return Overhead(
         evaluation=parts.sample_size / rate,
         full_evaluation=tokens / rate,
         sample=sample,
-        save=_time_save(weights, state_bytes, parts.recipe.checkpoint),
+        save=_time_save(weight_bytes(parts), state_bytes, parts.recipe.checkpoint),
         closing=_time_plots() + last + _seconds(partial(Samples(parts, lambda line: None).copied, text)),
     )
 

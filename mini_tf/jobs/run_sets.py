@@ -24,12 +24,12 @@ from mini_tf.pipelines import pipeline_of
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.recipe import Recipe
-from mini_tf.run import loading, manifest, set_files
+from mini_tf.run import loading, manifest
 from mini_tf.run.finding import is_run
 from mini_tf.run.folder import Run
 from mini_tf.run.following import follow
 from mini_tf.run.identity import Identity
-from mini_tf.run.location import RunLocation, open_run, start_run
+from mini_tf.run.location import RunLocation, copy_model, open_run, start_run, write_metrics
 from mini_tf.system.errors import DataFault, Diverged, RunFault, UsageFault
 from mini_tf.trained.ensembles import ENSEMBLE, open_ensemble
 from mini_tf.trained.evaluating import decision_notes, evaluation_data
@@ -181,7 +181,7 @@ def _add(done: list[FinishedRun], member: Member, folder: Path, run: Run) -> Non
         hint = "remove it; the same command trains it again"
         raise RunFault(f"{folder} has lost its metrics", hint=hint, where=[str(folder)])
     done.append(FinishedRun(member, folder, set_metrics.means_of(metrics) if members(member.resolved) else metrics))
-    set_files.write_metrics(run, (finished.record for finished in done))
+    write_metrics(run, (finished.record for finished in done))
 
 
 def _finish(run: Run, done: Sequence[FinishedRun], reporter: Reporter, recipe: Recipe) -> dict[str, float | None]:
@@ -196,8 +196,8 @@ def _finish(run: Run, done: Sequence[FinishedRun], reporter: Reporter, recipe: R
     judged = set_metrics.name_of_ensemble(name, each)
     median, metrics = done[set_metrics.median_run(each, judged)], set_metrics.spread(each, kind == "seed")
     lines = (finished.record | ({"median": True} if finished is median else {}) for finished in done)
-    set_files.write_metrics(run, lines)
-    set_files.copy_model(run, median.folder)
+    write_metrics(run, lines)
+    copy_model(run, median.folder)
     for finished in done:
         line = set_metrics.line_of_run(finished.title, finished.metrics, name, objective, kind == "fold")
         reporter.say(line + "  <- median" * (finished is median))

@@ -18,7 +18,7 @@ from mini_tf.run import diverged_step
 from mini_tf.run.folder import Run
 from mini_tf.run.following import resume
 from mini_tf.run.location import save_checkpoint
-from mini_tf.run.tensors import CheckpointTensors, specs
+from mini_tf.run.tensors import CheckpointTensors, ExpectedTensors, specs
 from mini_tf.system.errors import RunFault
 from mini_tf.system.progress import show_progress
 from mini_tf.training.counters import Counters
@@ -153,9 +153,9 @@ class Session:
 
     def _resume(self) -> None:
         now = self._tensors(self.start)
-        expected = specs(now.model), specs(now.optimizer), specs(now.objective)
         others = {name for name, tensor in now.optimizer.items() if tensor.is_meta}  # runtime.shard
-        saved = resume(self.run, self.group, self.reporter.warn, expected, others)
+        expected = ExpectedTensors(specs(now.model), specs(now.optimizer), specs(now.objective), others)
+        saved = resume(self.run, self.group, self.reporter.warn, expected)
         if saved is None:
             return
         self.parts.load(saved.model, saved.objective)

@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -97,7 +96,6 @@ def is_data_file(argument: str) -> bool:
 
 
 def is_data_name(argument: str) -> bool:
-    """Whether a file name has a data suffix."""
     return Path(argument).suffix.lower() in (".txt", *FORMATS)
 
 
@@ -135,17 +133,12 @@ def no_recipe(name: str, shown: str) -> RecipeFault | UsageFault:
     return UsageFault(fault, hint=hint)
 
 
-@cache
-def main_folder() -> Path:
-    """The folder of the shipped recipes: inside the package if installed from a wheel, else beside it."""
+def _folders() -> dict[Path, None]:
+    """The folders of the shipped recipes: inside the package if installed from a wheel, else beside it, and papers'."""
     package = Path(__file__).parents[1]
     inside = package / "recipes"
-    return inside if inside.is_dir() else package.parent / "recipes"
-
-
-def _folders() -> dict[Path, None]:
-    """The folders of the shipped recipes."""
-    return dict.fromkeys([main_folder(), *(path / "recipes" for paper in own_folders() for path in paper.paths)])
+    main = inside if inside.is_dir() else package.parent / "recipes"
+    return dict.fromkeys([main, *(path / "recipes" for paper in own_folders() for path in paper.paths)])
 
 
 def is_shipped(file: Path) -> bool:

@@ -136,7 +136,6 @@ class DataSource(Section):
 
     @property
     def label(self) -> str:
-        """Its name."""
         if self.name is not None:
             return self.name
         first = self.path if isinstance(self.path, str) else self.path[0]

@@ -11,7 +11,7 @@ from pydantic_core import PydanticUndefined, core_schema
 
 from mini_tf.recipe.kinds import Kind, Section, listing
 from mini_tf.recipe.parsing.merging import is_whole_section, kinds_at, may_be_null, section_of
-from mini_tf.recipe.parsing.validation import OTHER_NAMES
+from mini_tf.recipe.parsing.validation import OTHER_NAMES, near_elsewhere
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import describe, members, number
 from mini_tf.system.errors import near
@@ -40,12 +40,7 @@ def suggest_key(option: str) -> str | None:
     ending = [name for name in known if f".{name}".endswith(f".{word}")]
     if ending:
         return min(ending, key=lambda name: name.count(".")) if word != "kind" else None
-    by_last = {name.rpartition(".")[2]: name for name in reversed(known)}
-    suggestion = (
-        OTHER_NAMES.get(word)
-        or near(word, known, cutoff=0.8)
-        or by_last.get(near(word, list(by_last), cutoff=0.8) or "")
-    )
+    suggestion = OTHER_NAMES.get(word) or near(word, known, cutoff=0.8) or near_elsewhere(word, known)
     return suggestion and suggestion.partition(" ")[0]
 
 
@@ -81,7 +76,6 @@ def _is_written_as_text(field: FieldInfo) -> bool:
 
 
 def type_of(field: FieldInfo) -> str:
-    """The type and range as text."""
     if _is_written_as_text(field):
         return "text"
     bounds = [c for _, constraints in members(field.annotation, field.metadata) for c in constraints]

@@ -46,7 +46,6 @@ class KindFolder(NamedTuple):
         return self.module.replace(".", "/") if self.paths != (_MINITF,) else "minitf itself"
 
     def kinds(self, package: str) -> Iterator["FoundKind"]:
-        """Its kinds of one package of kinds."""
         for path in self.paths:
             for file in path.joinpath(*package.split(".")).glob("*.py"):
                 if file.stem.isidentifier() and not file.stem.startswith("_"):
@@ -71,7 +70,6 @@ class FoundKind(NamedTuple):
 
     @property
     def file(self) -> Path:
-        """The module's file."""
         return self._within(self.root)
 
     def _within(self, root: Path) -> Path:
@@ -129,7 +127,6 @@ def _paths(module: str) -> tuple[Path, ...]:
 
 @cache
 def added_kinds() -> tuple[FoundKind, ...]:
-    """The kinds of all installed packages, sorted."""
     return tuple(sorted(kind for folder in added_folders() for package in PACKAGES for kind in folder.kinds(package)))
 
 

@@ -244,13 +244,17 @@ class KindOf:
         """A kind as a recipe writes it; `name`: that of its file."""
         return name
 
+    def _names(self) -> dict[str, str]:
+        """The names of the files by the words that a recipe writes."""
+        return {self.written(name): name for name in listing(self.package)}
+
     def words(self) -> tuple[str, ...]:
         """Every kind of the package, as a recipe writes it."""
-        return tuple(map(self.written, listing(self.package)))
+        return tuple(self._names())
 
     def settings(self, word: str) -> type[Kind] | None:
         """The settings of a kind as a recipe writes it; None if it does not exist or cannot be used."""
-        names = {self.written(name): name for name in listing(self.package)}
+        names = self._names()
         return usable_settings(self.package, names[word]) if word in names else None
 
     def kinds(self) -> dict[str, type[Kind]]:
@@ -258,12 +262,11 @@ class KindOf:
         return {self.written(name): settings for name, settings in kinds_of(self.package).items()}
 
     def read(self, value: Any) -> Kind:
-        """Convert `value` to a Kind."""
         if isinstance(value, Kind):
             return value
         given = dict(value) if isinstance(value, dict) else {}
         word = given.pop("kind", None) if isinstance(value, dict) else value
-        words = {self.written(name): name for name in listing(self.package)}
+        words = self._names()
         if not isinstance(word, str) or not word:
             got = "" if word is None else f", got {show(word)}"
             raise invalid(f"must be a kind, one of {', '.join(words)}{got}", "no_such_kind")

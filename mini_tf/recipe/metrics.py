@@ -166,7 +166,7 @@ class Gate:
     def failure(self, metrics: Metrics) -> str | None:
         """The failure message, or None if the gate passes; a missing metric or NaN always fails."""
         for name in self.metrics:
-            if not _is_measured(name, metrics):
+            if not any(spelling in metrics for spelling in metric_names(name)):
                 return f"{name}: not measured; measured: {', '.join(sorted(metrics)) or 'nothing'}"
         value, other = _value(self.metric, metrics), 0.0 if self.other is None else _value(self.other, metrics)
         if None not in (value, other) and _SIGNS[self.sign](value, other + self.bound):  # type: ignore[arg-type,operator]
@@ -207,10 +207,6 @@ def until_rules(objective: ObjectiveSettings, settings: Eval) -> Rules:
 def metric_names(metric: str) -> tuple[str, str]:
     """The names of a metric: `val.loss` in training is `loss` in evaluation."""
     return metric, metric.removeprefix("val.") if metric.startswith("val.") else f"val.{metric}"
-
-
-def _is_measured(metric: str, metrics: Metrics) -> bool:
-    return any(name in metrics for name in metric_names(metric))
 
 
 def _value(metric: str, metrics: Metrics) -> float | None:

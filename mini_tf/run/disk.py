@@ -48,7 +48,6 @@ class Disk:
     """The real disk. Every operation is complete when it returns, or raises OSError."""
 
     def mkdir(self, folder: Path) -> None:
-        """Create a folder and its parents, if missing."""
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         if folder.is_symlink():
             raise OSError(errno.ELOOP, "it is a link, not a folder", str(folder))
@@ -73,7 +72,6 @@ class Disk:
             file.truncate(size)
 
     def sync(self, path: Path) -> None:
-        """fsync a file or a folder."""
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             os.fsync(descriptor)

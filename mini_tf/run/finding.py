@@ -62,7 +62,6 @@ def find(run: str | Path) -> Path:
 
 
 def closest_run(run: str | Path) -> str:
-    """A hint with the closest name of a run."""
     names = ["last", *(folder.name for folder in list_runs(OUTPUTS))]
     return suggest(str(run), names, _NONE_CLOSE)
 
@@ -105,7 +104,6 @@ def state_of(folder: Path, record: Manifest) -> str:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process has locked this run folder."""
     descriptor = try_lock(folder)
     if descriptor is not None:
         os.close(descriptor)

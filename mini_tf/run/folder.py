@@ -17,7 +17,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -42,7 +42,7 @@ from mini_tf.run.finding import is_same, member_folders, supports_locks
 from mini_tf.run.loading import LoadedCheckpoint
 from mini_tf.run.manifest import Manifest, RunState
 from mini_tf.run.metric_files import JsonLinesFile, TensorBoardWriter, curve
-from mini_tf.run.tensors import CheckpointTensors, TensorSpec
+from mini_tf.run.tensors import CheckpointTensors, ExpectedTensors
 from mini_tf.system.errors import DataFault, RecipeFault, RunFault, StorageFault, Unavailable, UsageFault
 from mini_tf.system.safe_files import read_blocks, read_small_file
 
@@ -92,24 +92,17 @@ class Run:
                 self._write_log(self._pending_log.pop(0))
 
     def resume(
-        self,
-        warn: Callable[[str], None],
-        expected: Mapping[str, TensorSpec] | None = None,
-        expected_optimizer: Mapping[str, TensorSpec] | None = None,
-        expected_objective: Mapping[str, TensorSpec] | None = None,
-        unread: Collection[str] = (),
+        self, warn: Callable[[str], None], expected: ExpectedTensors = ExpectedTensors()
     ) -> LoadedCheckpoint | None:
         """Load the newest intact checkpoint and truncate the metrics to its step; None if there is none.
 
-        unread: as in `loading.load`. Restores model.safetensors. RunFault if all checkpoints are damaged, or the
-        tensors of model, optimizer or objective do not match the `expected` specs.
+        Restores model.safetensors. RunFault if all checkpoints are damaged, or tensors are not the `expected` ones.
         """
         if self._lock >= 0 and not supports_locks(self._lock):
             unsafe = "the file system does not support locks; make sure that no other process trains in this folder"
             warn(f"{self.folder}: {unsafe}")
         newest = self.checkpoints.newest(warn)
-        specs = expected, expected_optimizer, expected_objective
-        saved = None if newest is None else loading.load(newest, *specs, unread)
+        saved = None if newest is None else loading.load(newest, expected)
         sizes = saved.counters if saved else {}
         with storage_errors(f"continuing {self.folder}"):
             for file in (self._metrics, self._timing):
@@ -155,7 +148,6 @@ class Run:
         return self.manifest.best_with(step, score, self.best_metric.name, self.best_metric.sign)
 
     def rotate(self, keep_last: int, keep_best: int) -> None:
-        """Remove all but the newest and the best checkpoints."""
         self.checkpoints.rotate(keep_last, keep_best)
 
     def publish(
@@ -260,7 +252,6 @@ class Run:
         return path
 
     def curve(self, key: str) -> list[tuple[int, float]]:
-        """(step, value) of a metric in metrics.jsonl."""
         return curve(self._metrics.path, key)
 
     def plot_losses(self) -> None:
@@ -281,7 +272,6 @@ class Run:
         self.update(state=state, exit_code=exit_code, error=error, metrics=finite)
 
     def close(self) -> None:
-        """Unlock the folder."""
         if self.tensorboard is not None:
             self.tensorboard.close()
         if self._lock >= 0:
@@ -313,7 +303,6 @@ class Run:
             self.disk.remove(self.folder)
 
     def update(self, **fields: Any) -> None:
-        """Change fields of run.json."""
         self.manifest, self.is_started = self.manifest.model_copy(update=fields), True
         with storage_errors(f"writing {manifest.NAME}"):
             self._check_folder()

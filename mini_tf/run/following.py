@@ -1,6 +1,6 @@
 """The run folder as seen by a process that does not write it: one of several that train together, except the first."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run
 from mini_tf.run.loading import LoadedCheckpoint
 from mini_tf.run.manifest import Manifest, RunState
-from mini_tf.run.tensors import CheckpointTensors, TensorSpec
+from mini_tf.run.tensors import CheckpointTensors, ExpectedTensors
 from mini_tf.system.errors import RunFault
 
 
@@ -33,21 +33,14 @@ def follow(group: ProcessGroup, open_run: Callable[[], Run]) -> Run:
 
 
 def resume(
-    run: Run,
-    group: ProcessGroup,
-    warn: Callable[[str], None],
-    expected: tuple[Mapping[str, TensorSpec], Mapping[str, TensorSpec], Mapping[str, TensorSpec]],
-    unread: Collection[str] = (),
+    run: Run, group: ProcessGroup, warn: Callable[[str], None], expected: ExpectedTensors
 ) -> LoadedCheckpoint | None:
-    """`Run.resume` on every process; RunFault where one does not have the checkpoint that rank 0 continues from.
-
-    expected: of model, optimizer and objective.
-    """
+    """`Run.resume` on every process; RunFault where one does not have the checkpoint that rank 0 continues from."""
     with group.independently():
-        saved = run.resume(warn, *expected, unread)
+        saved = run.resume(warn, expected)
     step = group.on_rank_0(lambda: None if saved is None else saved.step)
     if saved is None and step is not None:
-        saved = loading.load(run.checkpoints.find_verified(step), *expected, unread)
+        saved = loading.load(run.checkpoints.find_verified(step), expected)
     return saved
 
 

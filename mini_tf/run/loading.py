@@ -19,7 +19,7 @@ from mini_tf.run import manifest, tensors
 from mini_tf.run.checkpoint import COUNTERS, MODEL, OBJECTIVE, OPTIMIZER, STATE, Checkpoint, Checkpoints, rank
 from mini_tf.run.disk import FileHashes
 from mini_tf.run.manifest import Manifest
-from mini_tf.run.tensors import TensorSpec, specs
+from mini_tf.run.tensors import ExpectedTensors, TensorSpec, specs
 from mini_tf.system import strict_json
 from mini_tf.system.errors import RunFault, UsageFault
 from mini_tf.system.safe_files import read_small_file
@@ -50,20 +50,11 @@ class LoadedCheckpoint:
             raise RunFault.located(str(self.folder), f"does not match this run: {reason}") from error
 
 
-def load(
-    checkpoint: Checkpoint,
-    expected: Mapping[str, TensorSpec] | None = None,
-    expected_optimizer: Mapping[str, TensorSpec] | None = None,
-    expected_objective: Mapping[str, TensorSpec] | None = None,
-    unread: Collection[str] = (),
-) -> LoadedCheckpoint:
-    """Load a checkpoint; RunFault unless the tensors of model, optimizer and objective match the `expected` specs.
-
-    unread: tensors of the optimizer that another process needs; they are on the meta device.
-    """
+def load(checkpoint: Checkpoint, expected: ExpectedTensors = ExpectedTensors()) -> LoadedCheckpoint:
+    """Load a checkpoint; RunFault unless its tensors match the `expected` specs."""
     folder = checkpoint.folder
-    model = tensors.read(folder / MODEL, expected)
-    optimizer = tensors.read(folder / OPTIMIZER, expected_optimizer, unread)
+    model = tensors.read(folder / MODEL, expected.model)
+    optimizer = tensors.read(folder / OPTIMIZER, expected.optimizer, expected.unread)
     state = tensors.read(folder / STATE)
     for contents, name in ((model, MODEL), (optimizer, OPTIMIZER), (state, STATE)):
         tensors.check_finite(contents, folder / name)
@@ -71,7 +62,7 @@ def load(
     if counters.get("step", checkpoint.step) != checkpoint.step:
         fault = f"{folder / COUNTERS}: step is {str(counters['step'])[:40]}, not {checkpoint.step}"
         raise RunFault(fault, where=[str(folder)])
-    objective = _read_objective(checkpoint, expected_objective)
+    objective = _read_objective(checkpoint, expected.objective)
     return LoadedCheckpoint(checkpoint.step, model, optimizer, state, counters, folder, objective)
 
 

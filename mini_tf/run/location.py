@@ -1,4 +1,4 @@
-"""Open the run folder of a training command: new, continued or already finished; and save a checkpoint in it.
+"""Open the run folder of a training command: new, continued or already finished; save a checkpoint or a set in it.
 
 A refused start leaves no new folder and changes nothing in an existing one: nothing is written there before
 `start_run`.
@@ -8,7 +8,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,16 +21,18 @@ import torch
 import mini_tf
 from mini_tf.optimizers import IMPLEMENTATION
 from mini_tf.recipe.sections import Checkpoint
-from mini_tf.run import manifest
-from mini_tf.run.disk import TEMPORARY, Disk, check_plain_files, make_folder
+from mini_tf.run import loading, manifest
+from mini_tf.run.checkpoint import MODEL
+from mini_tf.run.disk import TEMPORARY, Disk, check_plain_files, make_folder, replace, storage_errors
 from mini_tf.run.finding import OUTPUTS, is_same, try_lock
-from mini_tf.run.folder import Run
+from mini_tf.run.folder import MODEL_TEXT_FILES, Run
 from mini_tf.run.identity import Identity, differences, kind_versions
 from mini_tf.run.manifest import Manifest
-from mini_tf.run.metric_files import TensorBoardWriter
+from mini_tf.run.metric_files import TensorBoardWriter, to_line
 from mini_tf.run.tensors import CheckpointTensors
 from mini_tf.system.errors import RunFault, StorageFault, UsageFault
 from mini_tf.system.processor import processor
+from mini_tf.system.safe_files import read_blocks, read_small_file
 
 _LONGEST_NAME, _LONGEST_PATH = 240, 3800
 """Bytes. System limits are 255 and 4095; the rest is for the number of a fresh start and checkpoint files."""
@@ -111,7 +113,6 @@ def choose_folder(location: RunLocation, identity: Identity) -> Path:
 
 
 def _check_folder(first: Path) -> None:
-    """Refuse a folder that cannot be that of a run."""
     if max(len(os.fsencode(part)) for part in first.parts) > _LONGEST_NAME or len(os.fsencode(first)) > _LONGEST_PATH:
         fault = f"{first.name[:80]!r} is not a valid run name: the name or its path is too long"
         raise UsageFault(fault, hint="choose shorter ones with -n and -d")
@@ -180,7 +181,6 @@ def _lock_folder(folder: Path, disk: Disk) -> tuple[int, bool]:
 
 
 def _create(folder: Path, disk: Disk) -> bool:
-    """Create a folder if missing; returns whether it existed."""
     existed = folder.exists()
     try:
         make_folder(disk, folder)
@@ -276,3 +276,30 @@ def save_checkpoint(
     run.save(step, tensors, counters, score)
     run.publish(warn=warn)
     run.rotate(settings.keep_last, settings.keep_best)
+
+
+def write_metrics(run: Run, reports: Iterable[Mapping[str, Any]]) -> None:
+    """Replace metrics.jsonl of a set: one line per finished run."""
+    with storage_errors(f"recording the runs of {run.folder}"):
+        replace(run.disk, run.folder / "metrics.jsonl", "".join(f"{to_line(report)}\n" for report in reports).encode())
+
+
+def copy_model(run: Run, other: Path) -> None:
+    """Copy the published model, config and tokenizers of a finished run; RunFault if missing or damaged."""
+    record = manifest.read(other)
+    if not loading.is_published(other, record, run.checkpoints.hashes):
+        fault = f"{other / MODEL} is missing or damaged"
+        raise RunFault(fault, hint="the same command restores it", where=[str(other / MODEL)])
+    with storage_errors(f"copying {MODEL} of {other}"):
+        for name in MODEL_TEXT_FILES:
+            if (other / name).exists():
+                replace(run.disk, run.folder / name, read_small_file(other / name))
+        replace(run.disk, run.folder / MODEL, read_blocks(other / MODEL))
+    run.update(
+        step=record.step,
+        best=record.best,
+        model=record.model,
+        auto=record.auto,
+        model_run=other.name,
+        train_examples=record.train_examples,
+    )

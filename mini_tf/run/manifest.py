@@ -211,7 +211,6 @@ def read(folder: Path) -> Manifest:
 
 
 def _reason(error: Exception) -> str:
-    """The reason of an error, one line."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         return f"{'.'.join(map(str, first['loc'][:3]))}: {first['msg']}"[:200]

@@ -67,7 +67,6 @@ def count_damaged(path: Path) -> int:
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
-    """Each line, and its report."""
     if not path.exists():
         return
     try:
@@ -105,7 +104,6 @@ class TensorBoardWriter:
         self._folder, self._writer_of, self._writer = folder, SummaryWriter, None
 
     def write_all(self) -> None:
-        """Rebuild the event files from metrics.jsonl."""
         # A process that was killed leaves points after its last checkpoint, or lacks the last ones, which are buffered.
         shutil.rmtree(self._folder / FOLDER, ignore_errors=True)
         self._writer = self._writer_of(str(self._folder / FOLDER), flush_secs=10)

@@ -63,6 +63,18 @@ class TensorSpec(NamedTuple):
         return f"{list(self.shape)} {str(self.dtype).removeprefix('torch.')}"
 
 
+class ExpectedTensors(NamedTuple):
+    """The specs of a checkpoint's tensors by part; None: any.
+
+    unread: tensors of the optimizer that another process needs; they are on the meta device.
+    """
+
+    model: Mapping[str, TensorSpec] | None = None
+    optimizer: Mapping[str, TensorSpec] | None = None
+    objective: Mapping[str, TensorSpec] | None = None
+    unread: Collection[str] = ()
+
+
 def specs(tensors: Mapping[str, Tensor]) -> dict[str, TensorSpec]:
     return {name: TensorSpec(tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
 

@@ -32,7 +32,7 @@ from mini_tf.run.folder import Run
 from mini_tf.run.identity import Identity
 from mini_tf.run.loading import is_published
 from mini_tf.run.location import RunLocation, open_run, start_run
-from mini_tf.run.tensors import CheckpointTensors, Serialized, read_specs, specs
+from mini_tf.run.tensors import CheckpointTensors, ExpectedTensors, Serialized, read_specs, specs
 from mini_tf.system.errors import RunFault, StorageFault
 
 RECIPE = (
@@ -977,7 +977,7 @@ def test_a_checkpoint_whose_parts_do_not_fit_is_refused(tmp_path: Path, harm: di
     parts = {name: (run.checkpoints.path(1) / name).read_bytes() for name in (MODEL, OPTIMIZER, STATE, COUNTERS)}
     run.checkpoints.save(2, parts | harm, None)
     with open_run(RunLocation(run.folder), ONE) as again_opened, pytest.raises(RunFault) as told:
-        again_opened.resume(fail_on_warning, specs(kept_at(1).model), specs(kept_at(1).optimizer))
+        again_opened.resume(fail_on_warning, ExpectedTensors(specs(kept_at(1).model), specs(kept_at(1).optimizer)))
     assert words in told.value.message
 
 

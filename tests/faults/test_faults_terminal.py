@@ -76,9 +76,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-@pytest.mark.parametrize("code", CODES, ids=[f"H1-{ord(code):02x}" for code in CODES])
-def test_every_control_code_but_newline_and_tab_is_shown_as_its_number(code: str) -> None:
-    assert safe_text(f"a{code}b") == (f"a{code}b" if code in "\n\t" else f"a\\x{ord(code):02x}b")
+def test_h1_every_control_code_but_newline_and_tab_is_shown_as_its_number() -> None:
+    for code in CODES:
+        assert safe_text(f"a{code}b") == (f"a{code}b" if code in "\n\t" else f"a\\x{ord(code):02x}b")
 
 
 @pytest.mark.parametrize("name", SEQUENCES, ids=[f"H1-{name}" for name in SEQUENCES])

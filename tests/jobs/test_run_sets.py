@@ -17,11 +17,12 @@ from commands import EXACT, TINY, minitf, refused, trained
 
 from mini_tf.cli.pretrain import finetune
 from mini_tf.cli.terminal.gate_checks import check_gates
+from mini_tf.jobs import run_sets
 from mini_tf.jobs.set_metrics import main_metric, median_run, spread
 from mini_tf.recipe import reading
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.metrics import Gate
-from mini_tf.run import manifest, set_files
+from mini_tf.run import manifest
 from mini_tf.run.folder import Run
 from mini_tf.run.task_arguments import task_recipes
 from mini_tf.system.errors import UsageFault
@@ -188,7 +189,7 @@ DEAD = 9
 
 
 def at_call(deed: str, number: int, after: bool, happens: Callable[[], object]) -> None:
-    """Let it happen before or after the given call of one of Run's methods, or of set_files, counted from 1."""
+    """Let it happen before or after the given call of one of Run's methods, or of run_sets, counted from 1."""
     done, calls = getattr(owner(deed), deed), [0]
 
     def counted(*given: Any, **named: Any) -> Any:
@@ -204,7 +205,7 @@ def at_call(deed: str, number: int, after: bool, happens: Callable[[], object]) 
 
 
 def owner(deed: str) -> Any:
-    return Run if hasattr(Run, deed) else set_files
+    return Run if hasattr(Run, deed) else run_sets
 
 
 def train_and_die(
@@ -373,7 +374,7 @@ def test_a_refused_start_leaves_nothing_and_takes_no_seed_away(tmp_path: Path, m
     refused(minitf("pretrain", TINY, *SEEDS, "runtime.device=cuda:99", "-d", folder), "cuda:99", exit_code=9)
     assert not folder.exists()
     with monkeypatch.context() as patch:
-        patch.setattr(set_files, "write_metrics", set_files.write_metrics)
+        patch.setattr(run_sets, "write_metrics", run_sets.write_metrics)
         at_call("write_metrics", 1, False, partial(_raise, UsageFault("refused after a seed")))
         assert minitf("pretrain", TINY, *SEEDS, "-d", folder).exit_code == 2
     assert manifest.read(folder / "seed-1").state == "done"

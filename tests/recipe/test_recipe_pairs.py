@@ -116,13 +116,10 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
     [
         ("data.train=3", SEQ2SEQ),
         ("data.train=corpus.txt", SEQ2SEQ),
-        ("data.train=-", SEQ2SEQ),
         ("data.train=[]", "must have at least one item"),
         ("data.train=[a, {b: c}]", "a source has no key 'b'; a source has path, name, weight, epochs"),
         ("data.train={source: a}", "data.train.target: is missing; must be text or a list of texts"),
-        ("data.train.source=a", "data.train.target: is missing; must be text or a list of texts"),
         ("data.train={sorce: a, target: b}", "data.train.sorce: no such key; did you mean source?"),
-        ("data.val={source: a, traget: b}", "data.val.traget: no such key; did you mean target?"),
         ("data.train={source: a, target: b, x: c}", "data.train.x: no such key; use one of source, target"),
         ("data.train={source: [], target: b}", "data.train.source: must have at least one item"),
         (
@@ -132,10 +129,6 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         (
             "data.train={source: -, target: b}",
             "data.train.source: - (stdin) cannot be one of two parallel files; give a file",
-        ),
-        (
-            "data.train={source: a, target: [b, -]}",
-            "data.train.target: - (stdin) cannot be one of two parallel files; give a file",
         ),
         ("data.val=v.jsonl", None),
         (
@@ -147,24 +140,18 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         ("data.fields={source: a, target: b, x: c}", f"unknown column role 'x'; {PAIRS}"),
         ("data.split=tail 10%", "tail 10% splits a stream of characters; for pairs use a share such as 5%"),
         ("train.batch_tokens=10", "10 tokens cannot hold a row of context 64; use at least 64"),
-        ("model.encoder.positions=foo", f"no such kind 'foo'; use one of {', '.join(listing('positions'))}"),
         ("model.encoder.positions=rotery", "no such kind 'rotery'; did you mean 'rotary'?"),
         ("model.encoder.attention=[softmax, foo]", f"no such kind 'foo'; use one of {', '.join(listing('attention'))}"),
         ("model.encoder.n_layer=3", "no such key; did you mean n_layers?"),
-        ("model.encoder.dff=3", "no such key; did you mean d_ff?"),
-        ("model.encoder.d_ff=-1", "must be at least 0, got -1"),
         ("model.encoder.n_heads=3", "3 does not divide d_model 128; use 1, 2, 4, 8, 16, 32 or 64, or give d_k"),
         ("model.encoder=3", "must be a mapping of keys, got '3'"),
-        ("model.cross_attention=foo", f"no such kind 'foo'; use one of {', '.join(listing('attention'))}"),
         ("model.cross_attention=null", None),
         ("model.cross_attention=window", "window attention does not support cross-attention; use softmax"),
         (
             "model.cross_attention.qk=true",
             "no such key; use one of qk_norm, scale, dropout_rate, memory_length, memory_cache, n_persistent",
         ),
-        ("tokenizer.source=bpe", "must be a mapping of keys, got 'bpe'"),
         ("tokenizer.source=null", None),
-        ("tokenizer.source.kind=foo", "must be one of bpe, byte, char, unigram, wordpiece, got 'foo'"),
         (
             "tokenizer.source.kind=wordpeice",
             "must be one of bpe, byte, char, unigram, wordpiece, got 'wordpeice'; did you mean wordpiece?",

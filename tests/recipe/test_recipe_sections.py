@@ -5,7 +5,6 @@ from typing import Annotated, Any, ClassVar
 
 import pytest
 from pydantic import Field, ValidationError
-from pydantic_core import PydanticCustomError
 
 from mini_tf.optimizers import adamw
 from mini_tf.recipe.data import Data, Split
@@ -219,14 +218,6 @@ def test_rules_and_validators_say_which_key_they_are_about() -> None:
         part: Ruled = Ruled()
 
     assert told(Outer, part={"a": 20, "b": 10}) == {"part.a": "is more than b", "part": "is too much"}
-
-
-def test_a_validator_may_name_its_key_by_the_type_of_its_error() -> None:
-    error = ValidationError.from_exception_data(
-        "x", [{"type": PydanticCustomError("at:n_heads", "no"), "loc": ("model",), "input": 1}]
-    )
-    [fault] = faults_of(error)
-    assert (fault.path, fault.type) == (("model", "n_heads"), "rule")
 
 
 def test_settings_are_frozen() -> None:

@@ -19,10 +19,9 @@ from mini_tf.run import finding, location, manifest
 from mini_tf.run.folder import Run
 from mini_tf.run.identity import Identity
 from mini_tf.run.loading import invalid_counters, load_model
-from mini_tf.run.location import RunLocation, check_exact, environment_changes, open_run, start_run
+from mini_tf.run.location import RunLocation, check_exact, copy_model, environment_changes, open_run, start_run
 from mini_tf.run.metric_files import curve, read_lines
-from mini_tf.run.set_files import copy_model
-from mini_tf.run.tensors import CheckpointTensors, specs
+from mini_tf.run.tensors import CheckpointTensors, ExpectedTensors, specs
 from mini_tf.system.errors import DataFault, Diverged, RunFault, StorageFault, UsageFault
 from mini_tf.system.strict_json import show_json
 
@@ -120,7 +119,7 @@ def test_an_interrupted_run_continues_as_if_nothing_had_happened() -> None:
         with open(run.folder / "metrics.jsonl", "a") as file:
             file.write('{"step": 28, "lo')
     with open_run(RunLocation(name="parts"), TINY) as run:
-        saved = run.resume(fail_on_warning, expected=specs(tensors(0).model))
+        saved = run.resume(fail_on_warning, ExpectedTensors(specs(tensors(0).model)))
         assert saved is not None
         assert (saved.step, saved.counters) == (20, {"tokens": 20 * 64})
         assert torch.equal(saved.optimizer["w.exp_avg"], tensors(20).optimizer["w.exp_avg"])

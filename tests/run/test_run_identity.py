@@ -4,7 +4,6 @@ default.
 
 import json
 import shutil
-from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -115,83 +114,68 @@ def test_whatever_a_recipe_is_given_later_changes_no_id_at_its_default_and_every
     assert len({before, *ids}) == 1 + len(others)
 
 
-def variants() -> Iterator[list[str]]:
-    """Overrides of one small recipe: every key of the schema on its own would be as long as the schema; these are its
-    forms.
-    """
-    yield from (
-        [],
-        ["train.seed=1"],
-        ["train.steps=11"],
-        ["train={tokens: 10}"],
-        ["train={epochs: 10}"],
-        ["train={time: 10}"],
-    )
-    yield from (
-        ["model.attention={kind: window, projections: false}", "model.positions=none"],
-        ["model.attention=window"],
-        ["model.attention=[softmax, softmax]"],
-        ["model.attention.scale=1"],
-    )
-    yield from (
-        ["model.attention=[softmax, window]"],
-        ["model.attention=[window, softmax]"],
-        ["model.attention=[softmax, window, softmax]"],
-    )
-    yield from (["model.attention={kind: window, scale: 1}"], ["model.attention={kind: window, window: 1}"])
-    yield from (
-        ["model.positions=learned"],
-        ["model.positions=sinusoidal"],
-        ["model.positions=none"],
-        ["model.positions.base=2"],
-    )
-    yield from (["model.positions={kind: sinusoidal, base: 2}"], ["model.positions={kind: learned, length: 128}"])
-    yield from (["model=encoder"], ["model=encoder", "objective={kind: masked, mask_rate: 0.2}"])
-    yield from (
-        ["model.n_layers=2"],
-        ["model.n_heads=2"],
-        ["model.d_k=2", "model.n_heads=2"],
-        ["model.d_v=2"],
-        ["model.d_ff=2"],
-        ["model.d_ff=0"],
-    )
-    yield from (
-        ["data.train=a.txt"],
-        ["data.train=grammar"],
-        ["data.train=a.txt", "data.val=b.txt"],
-        ["data.fields={text: body}"],
-    )
-    pairs = ["data.train=translate-toy", "model=encoder_decoder"]
-    yield from (pairs, [*pairs, "model.cross_attention=null"], [*pairs, "model.cross_attention.qk_norm=true"])
-    yield from (
-        [*pairs, "model.encoder.attention=softmax"],
-        [*pairs, "model.encoder.n_layers=4"],
-        [*pairs, "model.encoder.d_model=128"],
-    )
-    yield from (
-        [*pairs, "tokenizer.source={}"],
-        [*pairs, "tokenizer.source={kind: char}"],
-        [*pairs, "tokenizer.kind=char"],
-    )
-    yield from (
-        ["tokenizer.kind=char"],
-        ["optimizer.kind=muon"],
-        ["optimizer.head_lr=0.001"],
-        ["optimizer.embedding_lr=0.001"],
-    )
-    yield from (
-        ["schedule.kind=wsd"],
-        ["schedule.kind=linear"],
-        ["schedule.warmup=2"],
-        ["schedule.floor=2%"],
-        ["eval.every_steps=2"],
-    )
+VARIANTS = """
+train.seed=1
+train.steps=11
+train={tokens: 10}
+train={epochs: 10}
+train={time: 10}
+model.attention={kind: window, projections: false} | model.positions=none
+model.attention=window
+model.attention=[softmax, softmax]
+model.attention.scale=1
+model.attention=[softmax, window]
+model.attention=[window, softmax]
+model.attention=[softmax, window, softmax]
+model.attention={kind: window, scale: 1}
+model.attention={kind: window, window: 1}
+model.positions=learned
+model.positions=sinusoidal
+model.positions=none
+model.positions.base=2
+model.positions={kind: sinusoidal, base: 2}
+model.positions={kind: learned, length: 128}
+model=encoder
+model=encoder | objective={kind: masked, mask_rate: 0.2}
+model.n_layers=2
+model.n_heads=2
+model.d_k=2 | model.n_heads=2
+model.d_v=2
+model.d_ff=2
+model.d_ff=0
+data.train=a.txt
+data.train=grammar
+data.train=a.txt | data.val=b.txt
+data.fields={text: body}
+PAIRS
+PAIRS | model.cross_attention=null
+PAIRS | model.cross_attention.qk_norm=true
+PAIRS | model.encoder.attention=softmax
+PAIRS | model.encoder.n_layers=4
+PAIRS | model.encoder.d_model=128
+PAIRS | tokenizer.source={}
+PAIRS | tokenizer.source={kind: char}
+PAIRS | tokenizer.kind=char
+tokenizer.kind=char
+optimizer.kind=muon
+optimizer.head_lr=0.001
+optimizer.embedding_lr=0.001
+schedule.kind=wsd
+schedule.kind=linear
+schedule.warmup=2
+schedule.floor=2%
+eval.every_steps=2
+"""
+"""Overrides of one small recipe, a variant a line; every key of the schema would be as long as the schema."""
 
 
 def test_two_recipes_share_an_id_only_where_every_key_has_the_same_value() -> None:
     """Leaving defaults out must not make two of them look alike; the complete keys say which are the same."""
     Path("small.yaml").write_text("data: {train: python-docs}\nmodel: {kind: decoder}\ntrain: {steps: 10}\n")
-    known = [Identity.of(read("small.yaml", overrides), {"data": "x"}) for overrides in variants()]
+    pairs = "data.train=translate-toy | model=encoder_decoder"
+    lines = ["", *VARIANTS.replace("PAIRS", pairs).strip().splitlines()]
+    variants = [[override for override in line.split(" | ") if override] for line in lines]
+    known = [Identity.of(read("small.yaml", overrides), {"data": "x"}) for overrides in variants]
     for one, other in combinations(known, 2):
         assert one.decides != other.decides
         assert one.run_id != other.run_id, (one.decides, other.decides)

@@ -202,7 +202,6 @@ class ModelSettings(Kind):
         return ()
 
     def all_mixers(self) -> "Sequence[MixerSettings]":
-        """Settings of all its mixers."""
         return self.mixers()
 
     def position_limits(self, context: int) -> Sequence[PositionLimit]:

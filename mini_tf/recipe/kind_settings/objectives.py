@@ -85,7 +85,6 @@ class ObjectiveSettings(Kind):
     """Cheap methods that its models are compared with: words of the package `baselines`."""
 
     def dataset(self) -> "Dataset":
-        """The settings of its dataset type."""
         return settings_of("data.datasets", self.DATASET)()  # type: ignore[return-value]
 
     @classmethod

@@ -36,19 +36,14 @@ def validation_error(title: str, faults: list[Fault]) -> ValidationError:
 
 
 def faults_of(error: ValidationError) -> list[Fault]:
-    """The faults in a pydantic error; an error type `at:key` names the key."""
+    """The faults in a pydantic error."""
     faults = []
     for line in error.errors(include_url=False):
         kind, path, message = line["type"], line["loc"], line["msg"].removeprefix("Value error, ")
         context = line.get("ctx", {})
         section = path[: len(path) - context.get("depth", 0)]
-        if kind.startswith("at:"):
-            path = (*path, *kind.removeprefix("at:").split("."))
-        if kind.startswith("at:") or kind in ("value_error", "assertion_error"):
-            kind = "rule"
-        faults.append(
-            Fault(kind, path, message, line["input"], tuple((*section, *key) for key in context.get("depends", ())))
-        )
+        depends = tuple((*section, *key) for key in context.get("depends", ()))
+        faults.append(Fault("rule" if kind == "value_error" else kind, path, message, line["input"], depends))
     return faults
 
 

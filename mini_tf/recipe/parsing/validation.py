@@ -95,16 +95,21 @@ def _remove(value: Any, path: Path) -> bool:
     return True
 
 
+def _below(node: Node, step: str | int) -> Node | None:
+    """The node of a key, if given; of an index, that of the item, which may stand alone in place of a list."""
+    if isinstance(step, str):
+        return node.value.get(step) if isinstance(node.value, dict) else None
+    return node.value[step] if isinstance(node.value, list) and step < len(node.value) else node
+
+
 def innermost_node(path: Path, tree: Node) -> Node:
     """The innermost existing node on `path`."""
     node = tree
     for step in path:
-        if isinstance(step, str) and isinstance(node.value, dict) and step in node.value:
-            node = node.value[step]
-        elif isinstance(step, int):
-            node = node.value[step] if isinstance(node.value, list) and step < len(node.value) else node
-        else:
+        below = _below(node, step)
+        if below is None:
             break
+        node = below
     return node
 
 
@@ -230,7 +235,7 @@ OTHER_NAMES = {name: key for key, names in _OTHER_NAMES.items() for name in name
 def all_keys(section: type[Section], node: Node | None, path: tuple[str, ...] = ()) -> Iterator[str]:
     """Dotted names of all keys, with the kinds chosen in `node`."""
     for name, field in section.model_fields.items():
-        child = node.value.get(name) if node is not None and isinstance(node.value, dict) else None
+        child = None if node is None else _below(node, name)
         yield ".".join((*path, name))
         if kinds_at(field):
             yield ".".join((*path, name, "kind"))
@@ -244,12 +249,9 @@ def section_at(path: Sequence[str | int], tree: Node) -> type[Section] | None:
     node: Node | None = tree
     field = None
     for step in path:
-        if isinstance(step, int):
-            several = node is not None and isinstance(node.value, list)
-            node = node.value[step] if node is not None and several else node
-        else:
+        if isinstance(step, str):
             field = section.model_fields.get(step) if section else None
-            node = node.value.get(step) if node is not None and isinstance(node.value, dict) else None
+        node = None if node is None else _below(node, step)
         section = part_of(field, node)
     return section
 
@@ -268,7 +270,7 @@ def no_such_key(path: Sequence[str | int], tree: Node) -> str:
     suggestion = (
         suggestion
         or near(key, names)
-        or _near_elsewhere(key, known)
+        or near_elsewhere(key, known)
         or OTHER_NAMES.get(near(key, list(OTHER_NAMES), cutoff=0.8) or "")
     )
     if suggestion:
@@ -282,7 +284,8 @@ def no_such_key(path: Sequence[str | int], tree: Node) -> str:
     )
 
 
-def _near_elsewhere(key: str, known: Sequence[str]) -> str | None:
+def near_elsewhere(key: str, known: Sequence[str]) -> str | None:
+    """The first of some dotted keys whose last word is the most similar."""
     names = {name.rpartition(".")[2]: name for name in reversed(known)}
     name = near(key, list(names), cutoff=0.8)
     return names[name] if name else None

@@ -4,7 +4,7 @@ FLOPs are steps times `flops_per_step` of run.json: training steps only, evaluat
 timing.jsonl: training with its evaluations and checkpoints, without the start of the program.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -92,6 +92,12 @@ class RunCurves:
         auto, versions = self.record.auto, self.record.versions
         hardware = {"host": self.record.host, "processor": versions.get("processor"), "torch": versions.get("torch")}
         return hardware | {name: auto.get(name) for name in ("device", "threads", "precision", "compile")}
+
+
+def all_known(values: Iterable[float | None]) -> list[float] | None:
+    """The values; None if one of them is not known."""
+    known = list(values)
+    return None if None in known else [value for value in known if value is not None]
 
 
 def value_at(points: Points, budget: float) -> float | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mini_tf.run import finding
-from mini_tf.run.comparison.cost_curves import Axis, RunCurves
+from mini_tf.run.comparison.cost_curves import Axis, RunCurves, all_known
 from mini_tf.run.comparison.groups import SEEDS, RunGroup, recipe_key, with_members
 from mini_tf.scores.intervals import Mean, mean_interval
 from mini_tf.system.errors import RunFault
@@ -36,9 +36,8 @@ class DownstreamRun:
 
     def cost(self, axis: Axis) -> float | None:
         """The cost of its own training and that of the runs between, without pretraining."""
-        totals = [run.total(axis) for run in self.chain]
-        known = [total for total in totals if total is not None]
-        return sum(known) if len(known) == len(totals) else None
+        totals = all_known(run.total(axis) for run in self.chain)
+        return None if totals is None else sum(totals)
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,8 @@ class DownstreamTask:
 
     def costs(self, axis: Axis) -> list[float | None]:
         """The mean cost of its own training, for each group."""
-        return [_mean([run.cost(axis) for run in runs]) for runs in self.runs]
+        costs = [all_known(run.cost(axis) for run in runs) for runs in self.runs]
+        return [sum(of_group) / len(of_group) if of_group else None for of_group in costs]
 
 
 def downstream_tasks(groups: Sequence[RunGroup], folders: Iterable[Path]) -> list[DownstreamTask]:
@@ -120,8 +120,3 @@ def _chains(group: RunGroup, candidates: Sequence[RunCurves]) -> list[Downstream
                 open_.append((*chain, candidate))
                 chains.append(DownstreamRun((*chain[1:], candidate)))
     return chains
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mini_tf.recipe.metrics import is_lower_better
 from mini_tf.run import finding
-from mini_tf.run.comparison.cost_curves import Axis, RunCurves, cost_to_reach, value_at
+from mini_tf.run.comparison.cost_curves import Axis, RunCurves, all_known, cost_to_reach, value_at
 from mini_tf.run.manifest import Manifest
 from mini_tf.scores.intervals import Mean, difference_interval, mean_interval
 
@@ -41,10 +41,8 @@ class RunGroup:
         return [(member.fold, member.seed) for member in self.members]
 
     def total(self, axis: Axis) -> float | None:
-        """The mean cost of a run."""
-        totals = [member.total(axis) for member in self.members]
-        known = [total for total in totals if total is not None]
-        return sum(known) / len(known) if len(known) == len(totals) else None
+        totals = all_known(member.total(axis) for member in self.members)
+        return None if totals is None else sum(totals) / len(totals)
 
 
 class Comparison(NamedTuple):
@@ -160,9 +158,8 @@ def common_metrics(groups: Sequence[RunGroup], excluded: Sequence[str]) -> list[
 
 def common_budget(groups: Sequence[RunGroup], axis: Axis) -> float | None:
     """The largest cost that every run has reached at its last evaluation; None if one is not recorded."""
-    totals = [run.total(axis) for group in groups for run in group.members]
-    known = [total for total in totals if total is not None]
-    return min(known) if known and len(known) == len(totals) else None
+    totals = all_known(run.total(axis) for group in groups for run in group.members)
+    return min(totals) if totals else None
 
 
 def at_equal_cost(groups: Sequence[RunGroup], axis: Axis, metrics: Sequence[str]) -> list[Comparison]:
@@ -187,10 +184,8 @@ def to_reach(groups: Sequence[RunGroup], axis: Axis, metric: str, value: float |
     ends = [points[-1][1] for of_group in curves for points in of_group]
     target = value if value is not None else max(ends) if lower else min(ends)
     costs = [[cost_to_reach(points, target, lower) for points in of_group] for of_group in curves]
-    known = [[cost for cost in of_group if cost is not None] for of_group in costs]
-    means = [
-        mean_interval(costs_) if len(costs_) == len(all_) else None for costs_, all_ in zip(known, costs, strict=True)
-    ]
+    known = [all_known(of_group) for of_group in costs]
+    means = [None if of_group is None else mean_interval(of_group) for of_group in known]
     at_first = [
         any(cost == points[0][0] for cost, points in zip(*pair, strict=True))
         for pair in zip(costs, curves, strict=True)
@@ -199,9 +194,7 @@ def to_reach(groups: Sequence[RunGroup], axis: Axis, metric: str, value: float |
 
 
 def _values(group: RunGroup, axis: Axis, metric: str, budget: float) -> list[float] | None:
-    values = [value_at(run.points(axis, metric), budget) for run in group.members]
-    known = [value for value in values if value is not None]
-    return known if len(known) == len(values) else None
+    return all_known(value_at(run.points(axis, metric), budget) for run in group.members)
 
 
 def _difference(groups: Sequence[RunGroup], values: Sequence[Sequence[float] | None]) -> tuple[Mean | None, bool]:
