@@ -111,7 +111,8 @@ def layers_of(name: str, recipe: Recipe) -> list[Layer]:
     """The attention layers that the model declares."""
     model = recipe.model
     assert isinstance(model, ModelSettings)
-    return [Layer(f"{one.name} ({name})" if one.name else name, one) for one in model.attention_layers()]
+    layers = model.attention_layers()
+    return [Layer(f"{layer.name} ({name})" if layer.name else name, layer) for layer in layers]
 
 
 def measure_lengths(layer: Layer, lengths: Sequence[int], setup: Setup) -> Iterator[LengthCost]:
@@ -134,7 +135,7 @@ def _extrapolated(saved: Mapping[int, int], length: int) -> float:
 
 def fit_slope(lengths: Sequence[int], values: Sequence[float]) -> Slope | None:
     """The slope over the longest lengths; None for fewer than three."""
-    x, y = ([math.log(value) for value in one[-SLOPE_POINTS:]] for one in (lengths, values))
+    x, y = ([math.log(value) for value in axis[-SLOPE_POINTS:]] for axis in (lengths, values))
     if len(x) < 3:
         return None
     slope, intercept = statistics.linear_regression(x, y)

@@ -254,8 +254,7 @@ class KindOf:
 
     def settings(self, word: str) -> type[Kind] | None:
         """The settings of a kind as a recipe writes it; None if it does not exist or cannot be used."""
-        names = self._names()
-        return usable_settings(self.package, names[word]) if word in names else None
+        return usable_settings(self.package, name) if (name := self._names().get(word)) else None
 
     def kinds(self) -> dict[str, type[Kind]]:
         """The settings of every usable kind, as a recipe writes it."""

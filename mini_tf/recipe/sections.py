@@ -133,17 +133,17 @@ class Train(Section):
         return {key: node for key, node in below.items() if key not in replaced}
 
     def rules(self) -> Rules:
-        given = [name for name in HORIZONS if getattr(self, name) is not None]
-        if not given:
+        horizons = [name for name in HORIZONS if getattr(self, name) is not None]
+        if not horizons:
             message = f"must set the length of the run: one of {', '.join(HORIZONS)}, such as steps: 2000"
             yield Rule("", message, HORIZONS)
-        elif len(given) > 1:
-            yield given[1], f"{' and '.join(given)} are given; keep exactly one of {', '.join(HORIZONS)}"
+        elif len(horizons) > 1:
+            yield horizons[1], f"{' and '.join(horizons)} are given; keep exactly one of {', '.join(HORIZONS)}"
         if self.micro_batch_size != "auto" and self.batch_tokens is None and self.batch_size % self.micro_batch_size:
             divisors = (d for d in range(1, self.batch_size + 1) if self.batch_size % d == 0)
             nearest = min(divisors, key=lambda d: abs(d - int(self.micro_batch_size)))
-            what = f"{self.micro_batch_size} does not divide batch_size {self.batch_size}; use {nearest}"
-            yield Rule("micro_batch_size", what, BATCHES)
+            message = f"{self.micro_batch_size} does not divide batch_size {self.batch_size}; use {nearest}"
+            yield Rule("micro_batch_size", message, BATCHES)
         if self.batch_tokens is not None and self.batch_tokens < self.context:
             yield Rule(
                 "batch_tokens",
@@ -151,8 +151,8 @@ class Train(Section):
                 ("context",),
             )
         if self.seed + self.seeds > 2**63:
-            what = f"the last of {self.seeds} seeds from {self.seed} is too large; use a smaller seed"
-            yield Rule("seeds", what, ("seed",))
+            message = f"the last of {self.seeds} seeds from {self.seed} is too large; use a smaller seed"
+            yield Rule("seeds", message, ("seed",))
         if self.batch_tokens is not None and self.stream:
             yield Rule("batch_tokens", "rows of a stream all have the same length; use batch_size", ("stream",))
 

@@ -234,8 +234,8 @@ def _best(checkpoints: Checkpoints, folder: Path) -> list[int]:
     """The `checkpoint.keep_best` best steps by score, the best first."""
     keep_best = reading.read(folder).recipe.checkpoint.keep_best
     # `by_score` would skip unreadable checkpoints.
-    ranked = sorted(map(checkpoints.find, checkpoints.steps()), key=lambda one: one.rank)
-    steps = [one.step for one in ranked if one.score is not None][:keep_best]
+    ranked = sorted(map(checkpoints.find, checkpoints.steps()), key=lambda checkpoint: checkpoint.rank)
+    steps = [checkpoint.step for checkpoint in ranked if checkpoint.score is not None][:keep_best]
     if not steps:
         hint = "a larger checkpoint.keep_best keeps them while training; `--average N` averages the last N"
         raise UsageFault(f"--average best: {folder} keeps no checkpoint with a validation metric", hint=hint)

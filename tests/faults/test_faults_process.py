@@ -27,17 +27,14 @@ import torch
 from commands import ARITHMETIC, DATA, QUIET, ROOT, TINY, content, minitf, tiny_model
 from hang import ending
 
-import mini_tf.jobs.assembling
-import mini_tf.jobs.parts
-import mini_tf.jobs.pretrain
-import mini_tf.jobs.session
 from mini_tf.cli import app
 from mini_tf.cli.terminal.console import Console
-from mini_tf.jobs import finishing
+from mini_tf.jobs import assembling, finishing, parts, pretrain
 from mini_tf.jobs.session import Session
 from mini_tf.pipelines._references import ReferencePipeline
 from mini_tf.run.disk import Disk
 from mini_tf.run.folder import Run
+from mini_tf.training.counters import Counters
 from mini_tf.training.training import EagerSteps
 
 SHORT = (*QUIET, "train.steps=8", "eval.every_steps=4", "checkpoint.every_steps=3", "model.dropout_rate=0.1")
@@ -117,6 +114,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return promised(folder)
 
 
+def measured(run: Path) -> dict[str, Any]:
+    return dict(json.loads((run / "run.json").read_text())["metrics"])
+
+
 def promised(run: Path) -> dict[str, bytes]:
     return {name: (run / name).read_bytes() for name in PROMISED}
 
@@ -141,9 +142,7 @@ def test_a_signal_within_a_step_finishes_it_saves_and_tells_how_to_go_on(
     number: signal.Signals, code: int, tmp_path: Path, whole: dict[str, bytes]
 ) -> None:
     run = tmp_path / "run"
-    stopped = forked(
-        tmp_path, *RUN, "-d", run, change=signalled(mini_tf.jobs.session.Counters, "add_step", number, call=5)
-    )
+    stopped = forked(tmp_path, *RUN, "-d", run, change=signalled(Counters, "add_step", number, call=5))
     assert stopped.status == code, stopped.stderr
     assert stopped.stdout == f"{run}\n"
     assert stopped.stderr.endswith("stopped at step 5, saved; run the same command to continue\n")
@@ -153,10 +152,10 @@ def test_a_signal_within_a_step_finishes_it_saves_and_tells_how_to_go_on(
 
 
 MOMENTS = [
-    pytest.param(mini_tf.jobs.assembling, "open_data", 1, -signal.SIGTERM, id="P3-before-tokenizing"),
+    pytest.param(assembling, "open_data", 1, -signal.SIGTERM, id="P3-before-tokenizing"),
     pytest.param(Run, "start", 1, -signal.SIGTERM, id="P3-before-run.json"),
-    pytest.param(mini_tf.jobs.pretrain, "build", 1, -signal.SIGTERM, id="P3-before-the-model"),
-    pytest.param(mini_tf.jobs.parts, "evaluate", 1, 143, id="P3-evaluation"),
+    pytest.param(pretrain, "build", 1, -signal.SIGTERM, id="P3-before-the-model"),
+    pytest.param(parts, "evaluate", 1, 143, id="P3-evaluation"),
     pytest.param(Session, "_sample", 1, 143, id="P3-sample"),
     pytest.param(Run, "save", 1, 143, id="P3-save"),
     pytest.param(Disk, "write", 9, 143, id="P3-within-save"),
@@ -195,10 +194,7 @@ def test_the_last_evaluation_is_left_for_later_by_a_signal(tmp_path: Path) -> No
     assert minitf(*command, "-d", run).exit_code == 0
     assert minitf(*command, "-d", tmp_path / "whole").exit_code == 0
     assert promised(run) == promised(tmp_path / "whole")
-    measured = [
-        json.loads((folder / "run.json").read_text())["metrics"]["val.loss"] for folder in (run, tmp_path / "whole")
-    ]
-    assert measured[0] == measured[1]
+    assert measured(run)["val.loss"] == measured(tmp_path / "whole")["val.loss"]
 
 
 PAIRS = (
@@ -243,11 +239,8 @@ def test_a_signal_while_held_out_pairs_are_translated_loses_nothing(
     assert (stopped.status, stopped.stderr.splitlines()[-1]) == (143, ending)
     assert minitf(*command, "-d", run).exit_code == 0
     assert promised(run) == promised(whole_of_pairs)
-    measured = [
-        json.loads((folder / "run.json").read_text())["metrics"] | {"minutes": 0} for folder in (run, whole_of_pairs)
-    ]
-    assert measured[0] == measured[1]
-    assert "val.bleu" in measured[0]
+    assert measured(run) | {"minutes": 0} == measured(whole_of_pairs) | {"minutes": 0}
+    assert "val.bleu" in measured(run)
 
 
 @pytest.mark.parametrize(("place", "name", "call", "status"), MOMENTS)
@@ -328,7 +321,7 @@ def test_an_interrupt_while_python_imports_or_ends_is_a_silent_death(
     given = f"{moment} {arguments.replace('RUN', shlex.quote(str(classifier)))}"
     done = own_process(f"exec {shlex.quote(sys.executable)} -c {shlex.quote(AT_AN_IMPORT)} {given}", tmp_path)
     assert done.returncode in (130, -signal.SIGINT), done.stderr
-    assert done.stderr.count("\n") <= 1
+    assert len([line for line in done.stderr.splitlines() if not line.endswith(" ...")]) <= 1  # a slow machine waits
     assert not ANY_TRACE.search(done.stderr)
 
 
@@ -353,7 +346,7 @@ def test_an_interrupt_where_nothing_can_be_raised_is_a_silent_death(tmp_path: Pa
     """P1"""
 
     def change(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(mini_tf.jobs.pretrain, "build", lambda *given: Sender() and None)
+        patch.setattr(pretrain, "build", lambda *given: Sender() and None)
 
     done = forked(tmp_path, *RUN, "-d", tmp_path / "run", change=change)
     assert (done.status, done.stderr) == (-signal.SIGINT, "")
@@ -372,13 +365,8 @@ def own_process(
     line: str, folder: Path, stdout: int = subprocess.PIPE, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """A line of shell whose last command takes the place of the shell; `minitf` is `python -m mini_tf`."""
-    clean = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(ROOT),
-        "MINITF_CACHE": os.environ["MINITF_CACHE"],
-        "OMP_NUM_THREADS": "1",
-    }
-    clean |= ARITHMETIC
+    clean = {name: os.environ[name] for name in ("PATH", "MINITF_CACHE")}
+    clean |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | ARITHMETIC
     line = re.sub("^minitf", f"exec {shlex.quote(sys.executable)} -m mini_tf", line)
     return subprocess.run(
         ["bash", "-c", line],
@@ -406,9 +394,7 @@ def test_a_second_run_on_a_folder_is_refused_and_the_first_is_none_the_worse(
 ) -> None:
     """P6; the lock dies with its process, so after kill -9 the folder is free."""
     run = tmp_path / "run"
-    pid = child(
-        tmp_path, *RUN, "-d", run, change=signalled(mini_tf.jobs.session.Counters, "add_step", signal.SIGSTOP, call=4)
-    )
+    pid = child(tmp_path, *RUN, "-d", run, change=signalled(Counters, "add_step", signal.SIGSTOP, call=4))
     os.waitpid(pid, os.WUNTRACED)
     before = content(run)
     with ending():  # who waits for the lock of a process that stands still waits for ever
@@ -429,7 +415,7 @@ def test_a_process_put_to_sleep_wakes_to_the_same_bytes(tmp_path: Path, whole: d
         *RUN,
         "-d",
         tmp_path / "run",
-        change=signalled(mini_tf.jobs.session.Counters, "add_step", signal.SIGSTOP, call=4),
+        change=signalled(Counters, "add_step", signal.SIGSTOP, call=4),
     )
     assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
     os.kill(pid, signal.SIGCONT)
@@ -459,10 +445,7 @@ def test_out_of_memory_is_6_and_half_a_micro_batch_goes_on(tmp_path: Path) -> No
 
         patch.setattr(EagerSteps, "gradients", limited)
 
-    assert (
-        forked(tmp_path, *command, change=signalled(mini_tf.jobs.session.Counters, "add_step", signal.SIGTERM)).status
-        == 143
-    )
+    assert forked(tmp_path, *command, change=signalled(Counters, "add_step", signal.SIGTERM)).status == 143
     done = forked(tmp_path, *command, change=change)
     assert done.status == 6, done.stderr
     assert "out of memory at step 2, with micro-batches of 128 rows: " in done.stderr.splitlines()[-1]
@@ -533,32 +516,11 @@ def test_a_bare_environment_gives_the_same_bytes(tmp_path: Path, whole: dict[str
     """P13, P14: few files, no place for temporary ones, no home, the C locale, another hash seed; nohup, a session of
     its own, a working directory that cannot be written, no stderr.
     """
-    bare = {
-        "PATH": os.environ["PATH"],
-        "MINITF_CACHE": os.environ["MINITF_CACHE"],
-        "PYTHONPATH": str(ROOT),
-        "TMPDIR": "/nonexistent",
-    }
-    bare |= ARITHMETIC
-    bare |= {
-        "LC_ALL": "C",
-        "PYTHONUTF8": "0",
-        "PYTHONCOERCECLOCALE": "0",
-        "PYTHONHASHSEED": "random",
-        "TZ": "Asia/Kathmandu",
-    }
-    line = shlex.join(
-        [
-            "env",
-            "-i",
-            *(f"{key}={value}" for key, value in bare.items()),
-            "setsid",
-            "nohup",
-            sys.executable,
-            "-m",
-            "mini_tf",
-        ]
-    )
+    kept = {name: os.environ[name] for name in ("PATH", "MINITF_CACHE")} | {"PYTHONPATH": str(ROOT)} | ARITHMETIC
+    odd = {"TMPDIR": "/nonexistent", "LC_ALL": "C", "TZ": "Asia/Kathmandu", "PYTHONHASHSEED": "random"}
+    bare = kept | odd | dict.fromkeys(("PYTHONUTF8", "PYTHONCOERCECLOCALE"), "0")
+    environment = [f"{name}={value}" for name, value in bare.items()]
+    line = shlex.join(["env", "-i", *environment, "setsid", "nohup", sys.executable, "-m", "mini_tf"])
     here = tmp_path / "here"
     here.mkdir(mode=0o555)
     done = own_process(f"ulimit -n 64; {line} {shlex.join(RUN)} -d ../run 2>&-", here)
@@ -575,8 +537,8 @@ def test_what_is_ignored_stays_ignored(number: signal.Signals, tmp_path: Path, w
 
     def change(patch: pytest.MonkeyPatch) -> None:
         signal.signal(number, signal.SIG_IGN)
-        signalled(mini_tf.jobs.pretrain, "build", number)(patch)
-        signalled(mini_tf.jobs.session.Counters, "add_step", number, number)(patch)
+        signalled(pretrain, "build", number)(patch)
+        signalled(Counters, "add_step", number, number)(patch)
 
     assert forked(tmp_path, *RUN, "-d", tmp_path / "run", change=change).status == 0
     assert promised(tmp_path / "run") == whole
@@ -590,14 +552,14 @@ def test_a_bug_within_a_step_leaves_one_line_a_crash_file_and_a_run_that_continu
     monkeypatch.setenv("MINITF_TEST_TOKEN", secret)
 
     def change(patch: pytest.MonkeyPatch) -> None:
-        real = mini_tf.jobs.session.Counters.add_step
+        real = Counters.add_step
 
         def broken(counters: Any, loss: float) -> None:
             if counters.steps == 3 and loss:
                 raise LookupError("no \x1b[31msuch thing\nsecond line")
             real(counters, loss)
 
-        patch.setattr(mini_tf.jobs.session.Counters, "add_step", broken)
+        patch.setattr(Counters, "add_step", broken)
 
     done = forked(tmp_path, *RUN, "-d", run, change=change)
     [kept] = run.glob("crash-*.txt")

@@ -233,20 +233,10 @@ def test_why_tells_which_run_a_value_is_of(here: Path) -> None:
     assert minitf("recipe", "check", "tiny.yaml", "model.init_from=decoder").stdout == "tiny: no faults\n"
 
 
-def no_yaml(folder: Path) -> None:
-    (folder / "resolved.yaml").write_text("model: {kind: [")
-
-
-def no_text(folder: Path) -> None:
-    (folder / "resolved.yaml").write_bytes(b"model: \xff")
-
-
-def no_model(folder: Path) -> None:
-    (folder / "resolved.yaml").write_text("train: {steps: 3}\n")
-
-
-def no_mapping(folder: Path) -> None:
-    (folder / "resolved.yaml").write_text("- a\n- b\n")
+def puts(content: str | bytes) -> Callable[[Path], object]:
+    """What resolved.yaml holds."""
+    data = content.encode() if isinstance(content, str) else content
+    return lambda folder: (folder / "resolved.yaml").write_bytes(data)
 
 
 def strange_value(folder: Path) -> None:
@@ -269,10 +259,10 @@ def dangling(folder: Path) -> None:
     [
         (shutil.rmtree, "no such run {run}; `minitf runs list` lists runs"),
         (lambda folder: (folder / "resolved.yaml").unlink(), "{run} is not a run folder"),
-        (no_yaml, "{run}/resolved.yaml:2:1: not YAML"),
-        (no_text, "{run}/resolved.yaml:1: byte 7 is not UTF-8"),
-        (no_model, "{run}/resolved.yaml has no model"),
-        (no_mapping, "{run}/resolved.yaml has no model"),
+        (puts("model: {kind: ["), "{run}/resolved.yaml:2:1: not YAML"),
+        (puts(b"model: \xff"), "{run}/resolved.yaml:1: byte 7 is not UTF-8"),
+        (puts("train: {steps: 3}\n"), "{run}/resolved.yaml has no model"),
+        (puts("- a\n- b\n"), "{run}/resolved.yaml has no model"),
         (strange_value, "model.d_model: must be a whole number, got 'many'"),
         (pipe, "{run} is not a run folder"),
         (dangling, "{run} is not a run folder"),

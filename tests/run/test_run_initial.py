@@ -252,11 +252,18 @@ def test_the_source_side_reads_as_the_encoder_did_to_the_bit(runs: Path) -> None
     ],
 )
 def test_what_would_mean_another_thing_than_in_the_run_is_refused(
-    name: str, override: str, words: str, runs: Path, tmp_path: Path
+    name: str, override: str, words: str, runs: Path
 ) -> None:
-    done = minitf("pretrain", TINY, *SHORT, f"model.init_from={runs / name}", override, "-d", tmp_path / "new")
-    refused(done, words, exit_code=3)
-    assert done.stderr.count("\n") <= 1 + ("tokenizer" in override)
+    with pytest.raises(RecipeFault) as fault:
+        parts_of(runs / name, override)
+    assert words in "\n".join(fault.value.lines)
+
+
+def test_a_command_that_may_not_begin_with_a_run_leaves_no_folder(runs: Path, tmp_path: Path) -> None:
+    begins = f"model.init_from={runs / 'decoder'}"
+    done = minitf("pretrain", TINY, *SHORT, begins, "model.n_heads=4", "-d", tmp_path / "new")
+    refused(done, "model.n_heads: is 4, but 2 in decoder", exit_code=3)
+    assert done.stderr.count("\n") == 1
     assert not (tmp_path / "new").exists()
 
 

@@ -176,8 +176,8 @@ def _key_and_item(path: Path, tree: Node) -> tuple[str, str]:
             steps.append(str(step))
         if isinstance(step, int) and below is not None and isinstance(below.value, dict):
             names = (below.value.get(name) for name in ("name", "path"))
-            found = next((name.value for name in names if name is not None and isinstance(name.value, Scalar)), None)
-            called = "" if found is None else f" ({str(found).rpartition('/')[2] or found})"
+            texts = (name.value for name in names if name is not None and isinstance(name.value, Scalar))
+            called = f" ({text.rpartition('/')[2] or text})" if (text := next(texts, "")) else ""
         node = below if below is not None else Node({}, node.where)
     return ".".join(steps), called
 
