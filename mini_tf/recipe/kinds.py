@@ -214,11 +214,9 @@ def added_kinds_in(section: Section) -> frozenset[FoundKind]:
 
 def cache_identity(kind: Kind) -> list[Any]:
     """The cache key of a kind: name and settings, and for kinds of installed packages the files of the package."""
-    known = [kind.kind, kind.model_dump(mode="json")]
-    added = next((added for added in added_kinds() if added.module == type(kind).__module__), None)
-    return (
-        known if added is None else [*known, files_with(added)]
-    )  # changes of built-in kinds increase a format number instead
+    added = (added for added in added_kinds() if added.module == type(kind).__module__)
+    # Changes of built-in kinds increase a format number instead.
+    return [kind.kind, kind.model_dump(mode="json"), *map(files_with, added)]
 
 
 def files_with(kind: FoundKind) -> dict[str, str]:
