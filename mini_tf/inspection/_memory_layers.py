@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from mini_tf.inspection._heads import parse_indices
-from mini_tf.nn.layers.feed_forward import KeyValueMemories
+from mini_tf.nn.layers.feed_forward import FeedForward
 from mini_tf.nn.stack import Stack
 from mini_tf.system.errors import UsageFault
 
-Layers = Mapping[int, KeyValueMemories]
+Layers = Mapping[int, FeedForward]
 """The feed-forward layers of a stack by number."""
 
 
@@ -32,7 +32,7 @@ class MemoryIndex(NamedTuple):
 def memory_layers(stack: Stack, run: str) -> Layers:
     """The feed-forward layers of the stack of a run. Raises UsageFault if there are none."""
     parts = [None if block.feed_forward is None else block.feed_forward.part for block in stack.blocks]
-    layers = {number: part for number, part in enumerate(parts * stack.n_passes) if isinstance(part, KeyValueMemories)}
+    layers = {number: part for number, part in enumerate(parts * stack.n_passes) if isinstance(part, FeedForward)}
     if not layers:
         raise UsageFault(
             f"{run} has no feed-forward layers, so no memories", hint="model.d_ff is the width of these layers"
@@ -59,13 +59,13 @@ def parse_memories(values: Sequence[str], layers: Layers) -> list[MemoryIndex]:
 
 
 @contextmanager
-def recorded(stack: Stack, record: Callable[[int, KeyValueMemories, Tensor], None]) -> Iterator[None]:
+def recorded(stack: Stack, record: Callable[[int, FeedForward, Tensor], None]) -> Iterator[None]:
     """Within this block `record(layer, part, x)` is called with the input x (B, L, D) of each feed-forward layer."""
     calls: Counter[int] = Counter()
 
     def hook(number: int) -> Callable[[nn.Module, tuple[Any, ...]], None]:
         def before(part: nn.Module, inputs: tuple[Any, ...]) -> None:
-            assert isinstance(part, KeyValueMemories)
+            assert isinstance(part, FeedForward)
             layer = number + calls[number] * len(stack.blocks)
             calls[number] += 1
             record(layer, part, inputs[0])
@@ -75,6 +75,6 @@ def recorded(stack: Stack, record: Callable[[int, KeyValueMemories, Tensor], Non
     with ExitStack() as hooks:
         hooks.enter_context(stack.register_forward_pre_hook(lambda *_: calls.clear()))
         for number, block in enumerate(stack.blocks):
-            if block.feed_forward is not None and isinstance(block.feed_forward.part, KeyValueMemories):
+            if block.feed_forward is not None and isinstance(block.feed_forward.part, FeedForward):
                 hooks.enter_context(block.feed_forward.part.register_forward_pre_hook(hook(number)))
         yield

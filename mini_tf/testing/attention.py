@@ -21,6 +21,7 @@ from mini_tf.testing.tiny.mixers import (
     Layout,
     TinyMixer,
     another_value,
+    assert_gradients,
     assert_same,
     long_positions,
     non_padding,
@@ -106,13 +107,12 @@ def self_attention_cases(settings: MixerSettings, positions: Mapping[str, Positi
 def _run(
     check: Callable[..., None], settings: MixerSettings, position: Position, direction: Direction, layout: Layout
 ) -> None:
-    check(TinyMixer(settings, position), direction, layout)
+    mask = visibility_of(direction, positions_of_layout(layout), PREFIX[layout])
+    check(TinyMixer(settings, position), mask, direction)
 
 
-def explicit_matches_forward(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
-    token_positions = positions_of_layout(layout)
-    mask = visibility_of(direction, token_positions, PREFIX[layout])
-    explicit = tiny.mixer.explicit(tiny.x, tiny.x, mask)
+def explicit_matches_forward(tiny: TinyMixer, mask: Visibility, direction: Direction) -> None:
+    token_positions, explicit = mask.queries, tiny.mixer.explicit(tiny.x, tiny.x, mask)
     y = tiny.mixer.join(explicit.weights @ explicit.values, tiny.x, mask).y
     message = "join(weights @ values) must equal forward"
     assert_same(non_padding(y, token_positions), non_padding(tiny.mix(tiny.x, mask), token_positions), message)
@@ -199,10 +199,9 @@ def the_order_matters_only_if_declared(settings: MixerSettings) -> None:
         assert_same(tiny.mix(tiny.x[:, order], mask), tiny.mix(tiny.x, mask)[:, order], message)
 
 
-def padding_does_not_change_outputs(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
-    token_positions = positions_of_layout(layout)
+def padding_does_not_change_outputs(tiny: TinyMixer, mask: Visibility, direction: Direction) -> None:
+    token_positions = mask.queries
     assert token_positions.segments is not None
-    mask = visibility_of(direction, token_positions, PREFIX[layout])
     changed = torch.where((token_positions.segments == 0)[..., None], 1e6, tiny.x)
     before, after = tiny.mix(tiny.x, mask), tiny.mix(changed, mask)
     assert after.isfinite().all(), "outputs at padding must be finite"
@@ -210,9 +209,7 @@ def padding_does_not_change_outputs(tiny: TinyMixer, direction: Direction, layou
     assert torch.equal(non_padding(before, token_positions), non_padding(after, token_positions)), message
 
 
-def earlier_outputs_do_not_depend_on_later_tokens(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
-    token_positions = positions_of_layout(layout)
-    mask = visibility_of(direction, token_positions, PREFIX[layout])
+def earlier_outputs_do_not_depend_on_later_tokens(tiny: TinyMixer, mask: Visibility, direction: Direction) -> None:
     before = tiny.mix(tiny.x, mask)
     for t in (1, 6, L - 1):
         changed = tiny.x.clone()
@@ -225,9 +222,8 @@ def earlier_outputs_do_not_depend_on_later_tokens(tiny: TinyMixer, direction: Di
         assert not torch.equal(before[:, t:], after[:, t:]), "outputs must depend on the inputs"
 
 
-def only_visible_tokens_have_a_gradient(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
-    token_positions, t = positions_of_layout(layout), 5
-    mask, x = visibility_of(direction, token_positions, PREFIX[layout]), tiny.x.requires_grad_()
+def only_visible_tokens_have_a_gradient(tiny: TinyMixer, mask: Visibility, direction: Direction) -> None:
+    x, t = tiny.x.requires_grad_(), 5
     (gradient,) = torch.autograd.grad(tiny.mix(x, mask)[:, t].sum(), x)
     visible = mask.mask_rows(t, t + 1, x.device).expand(B, 1, L)[:, 0]
     visible = visible | (torch.arange(L) == t)  # a token is its own query
@@ -239,50 +235,44 @@ def only_visible_tokens_have_a_gradient(tiny: TinyMixer, direction: Direction, l
     )
 
 
-def a_packed_document_is_independent(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
-    token_positions = positions_of_layout(layout)
-    together = tiny.mix(tiny.x, visibility_of(direction, token_positions, PREFIX[layout]))
-    assert token_positions.segments is not None
+def a_packed_document_is_independent(tiny: TinyMixer, mask: Visibility, direction: Direction) -> None:
+    together, segments = tiny.mix(tiny.x, mask), mask.queries.segments
+    assert segments is not None
     for row in range(B):
-        for document in token_positions.segments[row].unique().tolist():
-            index = (token_positions.segments[row] == document).nonzero().squeeze(1)
+        for document in segments[row].unique().tolist():
+            index = (segments[row] == document).nonzero().squeeze(1)
             if document:
                 alone = tiny.x[row : row + 1, index]
-                y = tiny.mixer(
-                    alone, alone, visibility_of(direction, TokenPositions(len(index)), PREFIX[layout], rows=1)
-                ).y
+                of_document = visibility_of(direction, TokenPositions(len(index)), PREFIX["packed"], rows=1)
+                y = tiny.mixer(alone, alone, of_document).y
                 message = "a document must not depend on the other documents of its row"
                 assert_same(together[row : row + 1, index], y, message)
 
 
-def every_parameter_has_a_gradient(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
+def every_parameter_has_a_gradient(tiny: TinyMixer, mask: Visibility, direction: Direction) -> None:
     mixer, x = tiny.mixer.train(), tiny.x.requires_grad_()
-    mask = visibility_of(direction, positions_of_layout(layout), PREFIX[layout])
     mixed = mixer(x, x, mask)
     penalty = 0 if mixed.penalty is None else mixed.penalty
     ((mixed.y * random_tensor(*mixed.y.shape, seed=2)).sum() + penalty).backward()
-    for name, parameter in mixer.named_parameters():
-        assert parameter.grad is not None, f"{name} must have a gradient"
-        assert parameter.grad.any(), f"the gradient of {name} must not be 0"
+    assert_gradients(mixer.named_parameters())
 
 
-def blocks_with_state_match_one_pass(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
-    token_positions = positions_of_layout(layout)
-    whole = tiny.mix(tiny.x, Visibility(True, token_positions, token_positions))
+def blocks_with_state_match_one_pass(tiny: TinyMixer, mask: Visibility, direction: Direction) -> None:
+    token_positions, whole = mask.queries, tiny.mix(tiny.x, mask)
     y, _ = run_in_blocks(tiny.mixer, tiny.x, token_positions, BLOCKS)
     message = f"blocks of {BLOCKS} tokens must match one pass"
     assert_same(non_padding(y, token_positions), non_padding(whole, token_positions), message)
 
 
-def a_trimmed_state_gives_the_same_outputs(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
-    token_positions = positions_of_layout(layout)
+def a_trimmed_state_gives_the_same_outputs(tiny: TinyMixer, mask: Visibility, direction: Direction) -> None:
+    token_positions = mask.queries
     plain, trimmed = (run_in_blocks(tiny.mixer, tiny.x, token_positions, [4, 1, 6], trim)[0] for trim in (False, True))
     message = "trim must not change later outputs"
     assert_same(non_padding(trimmed, token_positions), non_padding(plain, token_positions), message, 1e-12)
 
 
-def a_reordered_state_matches_reordered_rows(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
-    token_positions, rows = positions_of_layout(layout), torch.tensor([2, 0, 2])
+def a_reordered_state_matches_reordered_rows(tiny: TinyMixer, mask: Visibility, direction: Direction) -> None:
+    token_positions, rows = mask.queries, torch.tensor([2, 0, 2])
     mixer, x = tiny.mixer, tiny.x
     _, state = run_in_blocks(mixer, x[:, :6], token_positions.slice(0, 6), [4, 2])
     whole, block_positions = run_in_blocks(mixer, x, token_positions, [6, 5])[0][:, 6:], token_positions.slice(6, L)
@@ -296,7 +286,7 @@ def a_reordered_state_matches_reordered_rows(tiny: TinyMixer, direction: Directi
     assert_same(non_padding(y, reordered), non_padding(whole[rows], reordered), message)
 
 
-def left_padding_does_not_change_outputs(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
+def left_padding_does_not_change_outputs(tiny: TinyMixer, mask: Visibility, direction: Direction) -> None:
     x = tiny.x[:2, :7]
     alone, _ = run_in_blocks(tiny.mixer, x[1:, 3:], TokenPositions(4), [4])
     padded, _ = run_in_blocks(
@@ -305,11 +295,10 @@ def left_padding_does_not_change_outputs(tiny: TinyMixer, direction: Direction, 
     assert_same(padded[1:, 3:], alone, "left padding must not change outputs")
 
 
-def a_prefix_continues_token_by_token(tiny: TinyMixer, direction: Direction, layout: Layout) -> None:
+def a_prefix_continues_token_by_token(tiny: TinyMixer, mask: Visibility, direction: Direction) -> None:
     """Tokens after a prefix need only the state that the prefix returned."""
-    prefix = PREFIX[layout]
-    mask = visibility_of(direction, positions_of_layout(layout), prefix)
     whole, state, outputs = tiny.mix(tiny.x, mask), tiny.mixer.start(B), []
+    prefix = PREFIX["plain"]
     for first, last in ((0, prefix), *((t, t + 1) for t in range(prefix, L))):
         block, block_positions = tiny.x[:, first:last], mask.queries.slice(first, last)
         mixed = tiny.mixer(block, block, Visibility(True, block_positions, block_positions), state)

@@ -17,6 +17,7 @@ from mini_tf.testing.tiny.mixers import (
     B,
     L,
     TinyMixer,
+    assert_gradients,
     assert_same,
     non_padding,
     random_tensor,
@@ -30,6 +31,9 @@ BLOCKS = [1, 3, 1, 1, 5]
 _TARGETS = torch.tensor([[1] * L, [0, 0, 1, 1, 1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 2, 2, 3, 3, 3, 3, 0, 0]])
 _SOURCES = torch.tensor([[1] * M, [1, 1, 2, 2, 2], [3, 1, 1, 2, 0]])
 """Segments of packed rows: a target attends to the source of the same segment."""
+_MEMORY = random_tensor(B, M, DIMS.d_memory, seed=3)
+_MASK = Visibility(False, TokenPositions(L), TokenPositions(M))
+_PACKED = Visibility(False, TokenPositions.packed(_TARGETS), TokenPositions.packed(_SOURCES))
 
 
 def cases(settings: MixerSettings) -> Iterator[Case]:
@@ -124,31 +128,26 @@ def queries_without_visible_keys_get_nothing_from_them(settings: MixerSettings) 
 
 
 def a_recalled_source_can_be_reordered(settings: MixerSettings) -> None:
-    tiny = TinyMixer(settings, attention="cross")
-    memory = random_tensor(B, M, DIMS.d_memory, seed=3)
-    rows = torch.tensor([2, 2, 0])
-    mask = Visibility(False, TokenPositions(L), TokenPositions(M))
-    recalled = states.reorder(tiny.mixer.recall(memory, TokenPositions(M)), rows)
-    y = tiny.mixer(tiny.x, recalled, mask).y
-    assert_same(y, tiny.mixer(tiny.x, memory[rows], mask).y, "a reordered source must match reordered rows")
+    tiny, rows = TinyMixer(settings, attention="cross"), torch.tensor([2, 2, 0])
+    recalled = states.reorder(tiny.mixer.recall(_MEMORY, _MASK.memory), rows)
+    y = tiny.mixer(tiny.x, recalled, _MASK).y
+    assert_same(y, tiny.mixer(tiny.x, _MEMORY[rows], _MASK).y, "a reordered source must match reordered rows")
 
 
 def earlier_outputs_do_not_depend_on_later_queries(settings: MixerSettings) -> None:
     """Queries are target tokens, so they must not know the ones after them."""
-    tiny, memory = TinyMixer(settings, attention="cross"), random_tensor(B, M, DIMS.d_memory, seed=3)
-    mask = Visibility(False, TokenPositions(L), TokenPositions(M))
+    tiny = TinyMixer(settings, attention="cross")
     for t in (1, 6, L - 1):
         changed = tiny.x.clone()
         changed[:, t:] += 1e3 * random_tensor(B, L - t, DIMS.d_model, seed=t)
-        before, after = tiny.mixer(tiny.x, memory, mask).y, tiny.mixer(changed, memory, mask).y
+        before, after = tiny.mixer(tiny.x, _MEMORY, _MASK).y, tiny.mixer(changed, _MEMORY, _MASK).y
         assert torch.equal(before[:, :t], after[:, :t]), "earlier outputs must not depend on later queries"
         assert not torch.equal(before[:, t:], after[:, t:]), "outputs must depend on the queries"
 
 
 def only_ordered_queries_depend_on_each_other(settings: MixerSettings) -> None:
-    tiny, memory = TinyMixer(settings, attention="cross"), random_tensor(B, M, DIMS.d_memory, seed=3)
-    mask = Visibility(False, TokenPositions(L), TokenPositions(M))
-    y, reversed_y = tiny.mixer(tiny.x, memory, mask).y, tiny.mixer(tiny.x.flip(1), memory, mask).y.flip(1)
+    tiny = TinyMixer(settings, attention="cross")
+    y, reversed_y = tiny.mixer(tiny.x, _MEMORY, _MASK).y, tiny.mixer(tiny.x.flip(1), _MEMORY, _MASK).y.flip(1)
     same = torch.allclose(y, reversed_y, rtol=0, atol=1e-10)
     unordered = "unordered" in settings.supports
     assert same == unordered, f"unordered is {unordered}, but reversed queries give {same=} outputs"
@@ -156,13 +155,13 @@ def only_ordered_queries_depend_on_each_other(settings: MixerSettings) -> None:
 
 def rows_may_share_a_source(settings: MixerSettings) -> None:
     """Beams of a source are queries of one row; each has a state of its own, also after it became another beam."""
-    tiny, memory, rows = TinyMixer(settings, attention="cross"), random_tensor(B, M, DIMS.d_memory, seed=3), 2
-    x, source = random_tensor(B * rows, L, DIMS.d_model, seed=4), TokenPositions(M)
-    recalled, one = tiny.mixer.recall(memory, source), Visibility(False, TokenPositions(L), source)
-    own = states.reorder(recalled, torch.arange(B).repeat_interleave(rows))
-    shared = replace(one, rows_per_source=rows)
-    merged = replace(shared, queries=one.queries.merge_rows(len(x), rows, x.device))
-    whole = tiny.mixer(x, own, one).y
+    tiny, rows = TinyMixer(settings, attention="cross"), 2
+    x = random_tensor(B * rows, L, DIMS.d_model, seed=4)
+    recalled = tiny.mixer.recall(_MEMORY, _MASK.memory)
+    recalled_of_rows = states.reorder(recalled, torch.arange(B).repeat_interleave(rows))
+    shared = replace(_MASK, rows_per_source=rows)
+    merged = replace(shared, queries=_MASK.queries.merge_rows(len(x), rows, x.device))
+    whole = tiny.mixer(x, recalled_of_rows, _MASK).y
     y = tiny.mixer(_merged(x, rows), recalled, merged).y
     assert_same(y.reshape(whole.shape), whole, "rows that share a source must match rows with a source each")
     explicit = tiny.mixer.explicit(_merged(x, rows), recalled, merged)
@@ -178,13 +177,10 @@ def rows_may_share_a_source(settings: MixerSettings) -> None:
 
 
 def a_reordered_state_continues_the_reordered_rows(settings: MixerSettings) -> None:
-    tiny = TinyMixer(settings, attention="cross")
-    memory = random_tensor(B, M, DIMS.d_memory, seed=3)
-    rows = torch.tensor([2, 0, 2])
-    mask = Visibility(False, TokenPositions(L), TokenPositions(M))
-    recalled = tiny.mixer.recall(memory, mask.memory)
-    _, state = _in_blocks(tiny.mixer, tiny.x[:, :6], recalled, mask, [4, 2])
-    whole, later = tiny.mixer(tiny.x, recalled, mask).y[:, 6:], replace(mask, queries=TokenPositions(L - 6, 6))
+    tiny, rows = TinyMixer(settings, attention="cross"), torch.tensor([2, 0, 2])
+    recalled = tiny.mixer.recall(_MEMORY, _MASK.memory)
+    _, state = _in_blocks(tiny.mixer, tiny.x[:, :6], recalled, _MASK, [4, 2])
+    whole, later = tiny.mixer(tiny.x, recalled, _MASK).y[:, 6:], replace(_MASK, queries=TokenPositions(L - 6, 6))
     loaded = states.unflatten(states.flatten(state)) or {}
     y, _ = _in_blocks(tiny.mixer, tiny.x[:, 6:], recalled, later, [5], loaded)
     assert_same(y, whole, "a flattened and unflattened state must be equal")
@@ -195,37 +191,30 @@ def a_reordered_state_continues_the_reordered_rows(settings: MixerSettings) -> N
 
 def a_packed_document_is_independent(settings: MixerSettings) -> None:
     """Of other targets and sources in its row, and of padding on both sides."""
-    tiny, memory = TinyMixer(settings, attention="cross"), random_tensor(B, M, DIMS.d_memory, seed=3)
-    mask = Visibility(False, TokenPositions.packed(_TARGETS), TokenPositions.packed(_SOURCES))
-    together = tiny.mixer(tiny.x, memory, mask).y
+    tiny = TinyMixer(settings, attention="cross")
+    together = tiny.mixer(tiny.x, _MEMORY, _PACKED).y
     for row in range(B):
         for document in _TARGETS[row].unique().tolist():
             targets, sources = ((segments[row] == document).nonzero().squeeze(1) for segments in (_TARGETS, _SOURCES))
             if document:
                 alone = Visibility(False, TokenPositions(len(targets)), TokenPositions(len(sources)))
-                y = tiny.mixer(tiny.x[row : row + 1, targets], memory[row : row + 1, sources], alone).y
+                y = tiny.mixer(tiny.x[row : row + 1, targets], _MEMORY[row : row + 1, sources], alone).y
                 message = "a target must not depend on other targets and sources of its row"
                 assert_same(together[row : row + 1, targets], y, message)
     changed = torch.where((_TARGETS == 0)[..., None], 1e6, tiny.x)
-    after = tiny.mixer(changed, memory, mask).y
+    after = tiny.mixer(changed, _MEMORY, _PACKED).y
     assert after.isfinite().all(), "outputs at padding must be finite"
     message = "padding must not change outputs"
-    assert torch.equal(non_padding(after, mask.queries), non_padding(together, mask.queries)), message
+    assert torch.equal(non_padding(after, _PACKED.queries), non_padding(together, _PACKED.queries)), message
 
 
 def every_parameter_has_a_gradient(settings: MixerSettings) -> None:
     """Also if queries see no keys; gradients must be finite."""
     tiny = TinyMixer(settings, attention="cross")
-    mixer = tiny.mixer.train()
-    x = tiny.x.requires_grad_()
-    memory = random_tensor(B, M, DIMS.d_memory, seed=3).requires_grad_()
-    mask = Visibility(False, TokenPositions.packed(_TARGETS), TokenPositions.packed(_SOURCES))
-    y = mixer(x, memory, mask).y
+    mixer, x, memory = tiny.mixer.train(), tiny.x.requires_grad_(), _MEMORY.clone().requires_grad_()
+    y = mixer(x, memory, _PACKED).y
     (y * random_tensor(*y.shape, seed=2) * (_TARGETS != 0)[..., None]).sum().backward()
-    for name, tensor in {"queries": x, "source": memory, **dict(mixer.named_parameters())}.items():
-        assert tensor.grad is not None, f"{name} must have a gradient"
-        assert tensor.grad.any(), f"the gradient of {name} must not be 0"
-        assert tensor.grad.isfinite().all(), f"the gradient of {name} must be finite"
+    assert_gradients([("queries", x), ("source", memory), *mixer.named_parameters()])
 
 
 def training_without_dropout_matches_evaluation(settings: MixerSettings) -> None:

@@ -17,13 +17,13 @@ from torch.utils.hooks import RemovableHandle
 
 from mini_tf.inspection._attention_maps import heads_of
 from mini_tf.inspection._capture import Capture, capture
-from mini_tf.inspection._heads import ROLES, HeadIndex, softmax_statistics
+from mini_tf.inspection._heads import ROLES, HeadIndex
 from mini_tf.inspection._memory_layers import memory_layers, recorded
 from mini_tf.inspection._modules import analyze_positions, encoding_of, forward_flops, memory_of, module_parameters
 from mini_tf.inspection._occurrences import Occurrence, Sentence, compare_occurrences
 from mini_tf.inspection._roles import repeated_tokens, role_of, scores_on
 from mini_tf.inspection._texts import ModelInput
-from mini_tf.nn.layers.feed_forward import KeyValueMemories
+from mini_tf.nn.layers.feed_forward import FeedForward
 from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.model_stack import UNITS, ModelStack, SequenceKind
 from mini_tf.nn.positional_encoding import PositionalEncoding
@@ -31,29 +31,18 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kind_settings import OptimizerSettings
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.system.errors import UsageFault
-from mini_tf.testing import Case, cases_of
+from mini_tf.testing import Case, cases_of, checks_of
 from mini_tf.testing.tiny.mixers import assert_same
 from mini_tf.testing.tiny.models import CONTEXT, VOCABULARY, L, M, random_ids, source_for, tiny_model
 
 _SHARES = {"max", *ROLES} - {"broad"}
 """Measures of a head that are shares of the attention weights."""
-_CLOSE, _CLOSE_FLOAT32 = 1e-9, 1e-6
+_CLOSE = 1e-6
 
 
 def cases(settings: ModelSettings) -> list[Case]:
     """All checks of inspection for a model of these settings."""
-    checks = [
-        every_parameter_is_counted_once,
-        flops_and_memory_match_the_model,
-        positions_of_every_embedding_are_finite,
-        every_head_of_every_call_is_captured_once,
-        head_measures_are_in_range,
-        head_roles_are_scores_on_repeated_random_tokens,
-        hidden_states_of_every_call_are_captured,
-        word_vectors_are_hidden_states_of_its_tokens,
-        feed_forward_layers_are_sums_of_memories,
-    ]
-    return cases_of(checks, settings)
+    return cases_of(checks_of(__name__), settings)
 
 
 def _captured(model: Model) -> Capture:
@@ -68,16 +57,8 @@ def every_parameter_is_counted_once(settings: ModelSettings) -> None:
     )
     wrong = {name: counted[key] for key, name in names.items() if counted[key] != 1}
     assert not wrong, f"parameters must be counted once, not: {wrong}"
-    total = sum(parameter.numel() for parameter in model.parameters())
-    assert sum(part.parameters for part in parts) == total, (
-        f"parts must have {total} parameters: {sum(part.parameters for part in parts)}"
-    )
-    for part in parts:
-        size = sum(map(math.prod, part.shapes.values()))
-        assert (part.parameters, part.bytes) == (size, 8 * size), (
-            f"{part.name}: {size} parameters are counted as {part.parameters} in {part.bytes} bytes"
-        )
-        assert size or part.tied is not None, f"{part.name} has no parameters and no tied ones"
+    total, in_parts = sum(p.numel() for p in model.parameters()), sum(part.parameters for part in parts)
+    assert in_parts == total, f"parts must have {total} parameters: {in_parts}"
 
 
 def flops_and_memory_match_the_model(settings: ModelSettings) -> None:
@@ -85,13 +66,9 @@ def flops_and_memory_match_the_model(settings: ModelSettings) -> None:
     work = forward_flops(model)
     for name in ("stack", "logits", "forward", "training"):
         assert 0 < getattr(work, name) < math.inf, f"FLOPs of {name}: {getattr(work, name)}"
-    assert work.per == ("pair" if model.needs_source else "token"), (
-        f"FLOPs must be per pair for an encoder-decoder, else per token: {work.per}"
-    )
     optimizer = settings_of("optimizers", "adamw")()
     assert isinstance(optimizer, OptimizerSettings)
     memory, weights = memory_of(model, optimizer), sum(p.numel() * p.element_size() for p in model.parameters())
-    assert memory.weights == weights, f"weights take {memory.weights} bytes, not {weights}"
     assert 2 * weights <= memory.training < math.inf, (
         f"training must take more than the {2 * weights} bytes of weights and gradients: {memory.training}"
     )
@@ -121,17 +98,10 @@ def positions_of_every_embedding_are_finite(settings: ModelSettings) -> None:
         kernels |= {} if found.rotary is None else {"rotary": found.rotary.kernel}
         kernels |= {} if found.vectors is None else {"vectors": found.vectors.kernel}
         for name, kernel in kernels.items():
-            assert len(kernel) == min(CONTEXT, model.context), (
-                f"{path}: {name} must have {CONTEXT} distances, not {len(kernel)}"
-            )
             assert all(map(math.isfinite, kernel)), f"{path}: {name} must be finite: {kernel}"
         assert (found.vectors is not None) == ("embed" in encoding.applies_to), (
             f"{path}: vectors if and only if it changes embeddings"
         )
-        if found.vectors is not None:
-            n, similarity = len(found.vectors.positions), found.vectors.similarity
-            assert similarity.shape == (n, n), f"{path}: {list(similarity.shape)} cosines of {n} positions"
-            assert (similarity.abs() <= 1 + _CLOSE).all(), f"{path}: cosines of positions must be in [-1, 1]"
 
 
 def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
@@ -149,17 +119,6 @@ def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
     for mixer in captured.attention:
         masked = mixer.weights[..., mixer.lead :].masked_select(~mixer.mask[:, None])
         assert not masked.any(), f"{mixer.kind} layer {mixer.layer}: weights must be 0 where the mask is False"
-    heads = softmax_statistics([captured])
-    expected_heads = sorted(
-        (one.kind, one.layer, head) for one in captured.attention for head in range(one.weights.shape[1])
-    )
-    message = "softmax statistics must contain each head once"
-    assert sorted((head.kind, head.layer, head.head) for head in heads) == expected_heads, message
-    for head in heads:
-        where = f"{head.kind} layer {head.layer} head {head.head}"
-        assert math.isnan(head.normalised) or -_CLOSE <= head.normalised <= 1 + _CLOSE, (
-            f"{where}: the normalized entropy must be in [0, 1]: {head.normalised}"
-        )
 
 
 def head_measures_are_in_range(settings: ModelSettings) -> None:
@@ -175,12 +134,12 @@ def head_measures_are_in_range(settings: ModelSettings) -> None:
                 f"{head.index}: queries and keys must be those of the captured attention"
             )
             normalized = (head.weights >= 0).all() and (
-                head.weights.sum(axis=-1) <= 1 + _CLOSE_FLOAT32
+                head.weights.sum(axis=-1) <= 1 + _CLOSE
             ).all()  # else weights are no probabilities
             bounded = {"entropy"} | (_SHARES if normalized else set())
             for name, value in head.measures.items():
                 assert value is None or math.isfinite(value), f"{head.index}: {name} must be finite: {value}"
-                within = value is None or -_CLOSE_FLOAT32 <= value <= 1 + _CLOSE_FLOAT32
+                within = value is None or -_CLOSE <= value <= 1 + _CLOSE
                 assert within or name not in bounded, f"{head.index}: {name} must be in [0, 1]: {value}"
 
 
@@ -242,19 +201,13 @@ def word_vectors_are_hidden_states_of_its_tokens(settings: ModelSettings) -> Non
     one, other = (call.inputs[0, where.tokens].mean(dim=0) for call, where in zip((first, second), found, strict=True))
     expected = torch.dot(one, other) / (one.norm() * other.norm())
     assert_same(layers[0].cosines[0, 1], expected, f"the vectors before the first layer must be the input of {name}")
-    for layer in layers:
-        assert layer.cosines.shape == (2, 2), (
-            f"layer {layer.number}: {list(layer.cosines.shape)} cosines of two sentences"
-        )
-        assert (layer.cosines.abs() <= 1 + _CLOSE).all(), f"layer {layer.number}: cosines must be in [-1, 1]"
-        assert math.isfinite(layer.baseline), f"layer {layer.number}: the baseline must be finite: {layer.baseline}"
 
 
 def feed_forward_layers_are_sums_of_memories(settings: ModelSettings) -> None:
     model = tiny_model(settings)
     expected, seen = list[tuple[str, int]](), list[tuple[str, int]]()
 
-    def check(name: str, layer: int, part: KeyValueMemories, x: Tensor) -> None:
+    def check(name: str, layer: int, part: FeedForward, x: Tensor) -> None:
         seen.append((name, layer))
         bias = 0 if part.value_bias is None else part.value_bias
         message = f"{name}: layer {layer} must be a sum of its memories"

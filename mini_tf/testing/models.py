@@ -21,7 +21,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.sections import Adapter
 from mini_tf.system.errors import DataFault
 from mini_tf.testing import Case, cases_of
-from mini_tf.testing.tiny.mixers import assert_same, without_dropout
+from mini_tf.testing.tiny.mixers import assert_gradients, assert_same, without_dropout
 from mini_tf.testing.tiny.models import (
     VOCABULARY,
     B,
@@ -232,9 +232,8 @@ def every_parameter_has_a_gradient_and_a_depth(settings: ModelSettings) -> None:
     (loss if mixed.penalty is None else loss + mixed.penalty).backward()
     depth_of = depths(model)
     deepest = 1 + max(one.n_above + one.stack.n_calls for one in model.stacks())
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, f"{name} must have a gradient"
-        assert parameter.grad.any(), f"the gradient of {name} must not be 0"
+    assert_gradients(model.named_parameters())
+    for name in dict(model.named_parameters()):
         assert 0 <= depth_of[name] <= deepest, f"the depth of {name} must be in [0, {deepest}]: {depth_of[name]}"
 
 

@@ -28,10 +28,13 @@ from mini_tf.testing.tiny.objectives import (
     added,
     differ,
     equal,
+    gradients_of,
+    metrics_and_counts,
     near,
     other_padding,
     target_indices,
     tiny_objective,
+    undeclared,
     unpadded,
     with_other_tokens,
 )
@@ -49,11 +52,8 @@ def micro_batches_change_nothing(tried: Tried) -> None:
         counts = added(batch.counts for batch, _ in done)
         parts = added(sums.parts for _, sums in done)
         case.loss(parts, counts).backward()
-        metrics = added(
-            {f"{name} {n}": pair[n] for name, pair in sums.metrics.items() for n in (0, 1)} for _, sums in done
-        )
-        gradients = {name: p.grad for name, p in case.task.named_parameters() if p.grad is not None}
-        results.append({"counts": counts, "parts": parts, "metrics": metrics, "gradients": gradients})
+        metrics = added(metrics_and_counts(sums) for _, sums in done)
+        results.append({"counts": counts, "parts": parts, "metrics": metrics, "gradients": gradients_of(case.task)})
     for other in results[1:]:
         for quantity, whole in results[0].items():
             assert other[quantity].keys() == whole.keys(), f"{quantity}: names must not depend on the micro-batches"
@@ -90,15 +90,8 @@ def ignored_targets_change_nothing(tried: Tried) -> None:
             case.task.zero_grad()
             sums = case.task.train()(variant, None)
             case.loss(sums.parts, batch.counts).backward()
-            metrics = {f"{name} {n}": pair[n] for name, pair in sums.metrics.items() for n in (0, 1)}
-            gradients = {name: p.grad for name, p in case.task.named_parameters() if p.grad is not None}
-            results.append(
-                {
-                    **sums.parts,
-                    **metrics,
-                    **{f"the gradient of {name}": gradient for name, gradient in gradients.items()},
-                }
-            )
+            gradients = {f"the gradient of {name}": gradient for name, gradient in gradients_of(case.task).items()}
+            results.append({**sums.parts, **metrics_and_counts(sums), **gradients})
         for name, value in results[0].items():
             assert near(results[1][name], value), f"{name} must not depend on ignored targets"
 
@@ -153,12 +146,8 @@ def parts_are_counted(tried: Tried) -> None:
             accumulator.add(batch, sums.outputs)
     scores = {} if accumulator is None else accumulator.scores()
     assert all(np.isfinite(score) for score in scores.values()), f"metrics must be finite: {scores}"
-    undeclared = [
-        name
-        for name in scores
-        if not any(name.startswith(one) if one.endswith(".") else name == one for one in declared)
-    ]
-    assert not undeclared, f"METRICS must declare {undeclared}"
+    unknown_scores = undeclared(scores, declared)
+    assert not unknown_scores, f"METRICS must declare {unknown_scores}"
 
 
 def evaluation_is_repeatable(tried: Tried) -> None:

@@ -11,7 +11,16 @@ from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.system.errors import DataFault
 from mini_tf.testing import Case, attention, cases_of, models
-from mini_tf.testing.tiny.mixers import DIMS, B, L, assert_same, non_padding, positions_of_layout, random_tensor
+from mini_tf.testing.tiny.mixers import (
+    DIMS,
+    B,
+    L,
+    assert_gradients,
+    assert_same,
+    non_padding,
+    positions_of_layout,
+    random_tensor,
+)
 
 CONTEXT, N_LAYERS = 64, 3
 FAR = 5000
@@ -208,6 +217,4 @@ def every_parameter_has_a_gradient(settings: PositionalEncodingSettings) -> None
         ).sum()
         if total.requires_grad:
             total.backward()
-        for name, parameter in encoding.named_parameters():
-            assert parameter.grad is not None, f"{name} must have a gradient"
-            assert parameter.grad.any(), f"the gradient of {name} must not be 0"
+        assert_gradients(encoding.named_parameters())

@@ -255,98 +255,66 @@ class Forgotten(Heads):
         return recalled | {"v": recalled["v"][:1].expand_as(recalled["v"])}
 
 
-def with_recurrence(mixer: type[Fading], **declared: Any) -> MixerSettings:
-    """Settings that build it; declared: class variables or methods."""
+class ExcludesSelfInWords(Fading):
+    """Attends to its own token."""
 
-    def build(settings: MixerSettings, dims: AttentionDims, layer: LayerSpec) -> Fading:
+    SUPPORTS = FadingMean.SUPPORTS | {"excludes_self"}
+
+
+class ContextOnlyInWords(Fading):
+    """Depends on its own token."""
+
+    SUPPORTS = FadingMean.SUPPORTS | {"context_only"}
+
+
+def with_mixer(mixer: type[Fading] | type[Heads]) -> MixerSettings:
+    """Settings that build it, and support what it says."""
+
+    def build(settings: MixerSettings, dims: AttentionDims, layer: LayerSpec) -> Fading | Heads:
         torch.manual_seed(0)
-        return mixer(dims)
+        return mixer(dims) if issubclass(mixer, Fading) else mixer(settings, dims, layer)  # type: ignore[arg-type]
 
-    return type("Settings", (FadingMean,), {"build": build, **declared})()  # type: ignore[no-any-return]
-
-
-def with_heads(mixer: type[Heads], **declared: Any) -> MixerSettings:
-    def build(settings: MultiHeadSettings, dims: AttentionDims, layer: LayerSpec) -> Heads:
-        return mixer(settings, dims, layer)
-
-    return type("Settings", (MultiHeadSettings,), {"build": build, **declared})()  # type: ignore[no-any-return]
+    base = FadingMean if issubclass(mixer, Fading) else MultiHeadSettings
+    declared = {"SUPPORTS": getattr(mixer, "SUPPORTS", base.SUPPORTS)}
+    return type("Settings", (base,), {"build": build, **declared})()  # type: ignore[no-any-return]
 
 
-BLIND = FadingMean.SUPPORTS | {"context_only"}
-LONG, TRAINING = (
-    "a_long_row_matches_its_weights_and_blocks-causal-none",
-    "training_without_dropout_matches_evaluation-causal-none",
+LONG = "a_long_row_matches_its_weights_and_blocks-causal"
+TRAINING = "training_without_dropout_matches_evaluation-causal-none"
+STEP, EXPLICIT = "fast_decoding_matches_forward", "explicit_matches_forward"
+GRADIENT, VISIBLE = (
+    "every_parameter_has_a_gradient-causal-none-packed",
+    "only_visible_tokens_have_a_gradient-causal-none",
 )
-OUTPUTS, PENALTY = (
-    "outputs in training must be those of evaluation",
-    "the penalty must be the sum of those of each document",
-)
-FAULTY_MIXERS: list[tuple[Callable[[], MixerSettings], str, str]] = [
-    (lambda: with_recurrence(Chunked), LONG, "must equal forward in long rows"),
-    (lambda: with_recurrence(changed_output(second_chunk_alone)), LONG, "must equal forward in long rows"),
-    (lambda: with_recurrence(changed_output(other_without_gradients)), LONG, "the same with and without gradients"),
-    (lambda: with_recurrence(changed_output(plus_future)), TRAINING, OUTPUTS),
-    (lambda: with_recurrence(changed_output(minus_batch_mean)), TRAINING, OUTPUTS),
-    (lambda: with_recurrence(Penalized), TRAINING, PENALTY),
-    (lambda: with_recurrence(MeanPenalty), TRAINING, PENALTY),
-    (lambda: with_recurrence(WrongStep), "fast_decoding_matches_forward", "step must match forward"),
-    (lambda: with_recurrence(StepWithoutState), "fast_decoding_matches_forward", "must match forward"),
-    (lambda: with_recurrence(Restless), "refresh_depends_on_seed_and_step_only", "seed and step only"),
-    (
-        lambda: with_recurrence(NoReset),
-        "a_packed_document_is_independent-causal-none-packed",
-        "must not depend on the other documents",
-    ),
-    (lambda: with_recurrence(OwnWeights), "explicit_matches_forward-causal-none-packed", "must equal forward"),
-    (lambda: with_recurrence(SignedWeights), "explicit_matches_forward-causal-none-packed", "nonnegative is declared"),
-    (
-        lambda: with_recurrence(Fading, SUPPORTS=FadingMean.SUPPORTS | {"excludes_self"}),
-        "explicit_matches_forward-causal-none-plain",
-        "excludes_self is True",
-    ),
-    (
-        lambda: with_heads(ExcludesSelf),
-        "explicit_matches_forward-bidirectional-none-packed",
-        "excludes_self is False",
-    ),
-    (
-        lambda: with_recurrence(Unused),
-        "every_parameter_has_a_gradient-causal-none-packed",
-        "more.weight must have a gradient",
-    ),
-    (lambda: with_recurrence(Growing), "the_state_of_a_stream_is_bounded", "must not grow with the length"),
-    (
-        lambda: with_recurrence(Trimming),
-        "a_trimmed_state_gives_the_same_outputs-causal-none-plain",
-        "trim must not change",
-    ),
-    (lambda: with_recurrence(OneState), "blocks_with_state_match_one_pass-causal-none-plain", "must match one pass"),
-    (
-        lambda: with_recurrence(Fading, SUPPORTS=BLIND),
-        "only_visible_tokens_have_a_gradient-causal-none-plain",
-        "context_only is True",
-    ),
-    (
-        lambda: with_heads(SeesAll),
-        "earlier_outputs_do_not_depend_on_later_tokens-causal-none-plain",
-        "must not depend on later tokens",
-    ),
-    (
-        lambda: with_heads(SeesNeighborDocuments),
-        "padding_does_not_change_outputs-causal-none-packed",
-        "padding must not change outputs",
-    ),
-    (
-        lambda: with_heads(SeesNeighborDocuments),
-        "only_visible_tokens_have_a_gradient-causal-none-packed",
-        "must have no gradient",
-    ),
-    (
-        lambda: with_heads(PositionsOfChunks),
-        "a_long_row_matches_its_weights_and_blocks-causal-rotary",
-        "must match one pass",
-    ),
-    (lambda: with_heads(Reversing), "the_order_matters_only_if_declared", "unordered is declared"),
+OUTPUTS = "outputs in training must be those of evaluation"
+PENALTY = "the penalty must be the sum of those of each document"
+LATER = "earlier_outputs_do_not_depend_on_later_tokens-causal-none-plain"
+FAULTY_MIXERS: list[tuple[type[Fading] | type[Heads], str, str]] = [
+    (Chunked, f"{LONG}-none", "must equal forward in long rows"),
+    (changed_output(second_chunk_alone), f"{LONG}-none", "must equal forward in long rows"),
+    (changed_output(other_without_gradients), f"{LONG}-none", "the same with and without gradients"),
+    (changed_output(plus_future), TRAINING, OUTPUTS),
+    (changed_output(minus_batch_mean), TRAINING, OUTPUTS),
+    (Penalized, TRAINING, PENALTY),
+    (MeanPenalty, TRAINING, PENALTY),
+    (WrongStep, STEP, "step must match forward"),
+    (StepWithoutState, STEP, "must match forward"),
+    (Restless, "refresh_depends_on_seed_and_step_only", "seed and step only"),
+    (NoReset, "a_packed_document_is_independent-causal-none-packed", "must not depend on the other documents"),
+    (OwnWeights, f"{EXPLICIT}-causal-none-packed", "must equal forward"),
+    (SignedWeights, f"{EXPLICIT}-causal-none-packed", "nonnegative is declared"),
+    (ExcludesSelfInWords, f"{EXPLICIT}-causal-none-plain", "excludes_self is True"),
+    (ExcludesSelf, f"{EXPLICIT}-bidirectional-none-packed", "excludes_self is False"),
+    (Unused, GRADIENT, "more.weight must have a gradient"),
+    (Growing, "the_state_of_a_stream_is_bounded", "must not grow with the length"),
+    (Trimming, "a_trimmed_state_gives_the_same_outputs-causal-none-plain", "trim must not change"),
+    (OneState, "blocks_with_state_match_one_pass-causal-none-plain", "must match one pass"),
+    (ContextOnlyInWords, f"{VISIBLE}-plain", "context_only is True"),
+    (SeesAll, LATER, "must not depend on later tokens"),
+    (SeesNeighborDocuments, "padding_does_not_change_outputs-causal-none-packed", "padding must not change outputs"),
+    (SeesNeighborDocuments, f"{VISIBLE}-packed", "must have no gradient"),
+    (PositionsOfChunks, f"{LONG}-rotary", "must match one pass"),
+    (Reversing, "the_order_matters_only_if_declared", "unordered is declared"),
 ]
 FAULTY_CROSS: list[tuple[type[Heads], str, str]] = [
     (LaterQueries, "cross-earlier_outputs_do_not_depend_on_later_queries", "must not depend on later queries"),
@@ -359,19 +327,15 @@ def named(faults: list[Any]) -> list[Any]:
     return [pytest.param(*fault, id=f"{number}-{fault[1].partition('-')[0]}") for number, fault in enumerate(faults)]
 
 
-@pytest.mark.parametrize(("settings", "case", "message"), named(FAULTY_MIXERS))
-def test_a_faulty_mixer_is_refused(settings: Callable[[], MixerSettings], case: str, message: str) -> None:
-    refuses(case, attention.mixer_cases(settings()), message)
+@pytest.mark.parametrize(("mixer", "case", "message"), named(FAULTY_MIXERS))
+def test_a_faulty_mixer_is_refused(mixer: type[Fading] | type[Heads], case: str, message: str) -> None:
+    refuses(case, attention.mixer_cases(with_mixer(mixer)), message)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [with_recurrence(RightPenalty), with_recurrence(Stepping), with_heads(Heads)],
-    ids=["penalty", "steps", "heads"],
-)
-def test_the_same_mixers_without_a_fault_are_not_refused(settings: MixerSettings) -> None:
+@pytest.mark.parametrize("mixer", [RightPenalty, Stepping, Heads])
+def test_the_same_mixers_without_a_fault_are_not_refused(mixer: type[Fading] | type[Heads]) -> None:
     tried = {case for _, case, _ in FAULTY_MIXERS} - {"the_state_of_a_stream_is_bounded"}
-    cases = [case for case in attention.mixer_cases(settings) if case.name in tried]
+    cases = [case for case in attention.mixer_cases(with_mixer(mixer)) if case.name in tried]
     assert len(cases) > 10
     for case in cases:
         case.run()
@@ -379,7 +343,7 @@ def test_the_same_mixers_without_a_fault_are_not_refused(settings: MixerSettings
 
 @pytest.mark.parametrize(("mixer", "case", "message"), named(FAULTY_CROSS))
 def test_faulty_cross_attention_is_refused(mixer: type[Heads], case: str, message: str) -> None:
-    refuses(case, cross_attention.cases(with_heads(mixer)), message)
+    refuses(case, cross_attention.cases(with_mixer(mixer)), message)
 
 
 # Positional encodings
@@ -566,24 +530,22 @@ class Blind(OneStack):
         return [super().stacks()[0]._replace(rows="source")]
 
 
+def small_model(kind: str, **methods: Any) -> ModelSettings:
+    return type("Settings", (settings_of("models", kind),), methods)(d_model=8, n_layers=2, n_heads=2)  # type: ignore[no-any-return]
+
+
 def with_stack(stack: type[Stack], kind: str = "decoder") -> ModelSettings:
     def build_stack(settings: ModelSettings, encoding: PositionalEncoding, cross: Any = None) -> Stack:
         return stack(settings, settings.causal, encoding, cross)
 
-    return type("Settings", (settings_of("models", kind),), {"build_stack": build_stack})(
-        d_model=8, n_layers=2, n_heads=2
-    )  # type: ignore[no-any-return]
+    return small_model(kind, build_stack=build_stack)
 
 
-def with_model(model: type[OneStack], **declared: Any) -> ModelSettings:
-    def build(
-        settings: ModelSettings, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None
-    ) -> Model:
+def with_model(model: type[OneStack]) -> ModelSettings:
+    def build(settings: ModelSettings, vocabulary_size: int, context: int, of_source: int | None = None) -> Model:
         return model(settings, vocabulary_size, context)
 
-    return type("Settings", (settings_of("models", "decoder"),), {"build": build, **declared})(
-        d_model=8, n_layers=2, n_heads=2
-    )  # type: ignore[no-any-return]
+    return small_model("decoder", build=build)
 
 
 class Misplaces(OneStack):

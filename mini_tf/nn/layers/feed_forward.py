@@ -88,32 +88,13 @@ def activate(kind: Activation, x: Tensor) -> Tensor:
     return ACTIVATIONS[kind].function(x)
 
 
-class KeyValueMemories(nn.Module):
-    """The contract of a feed-forward layer: at each token, y = coefficients(x) @ values + value_bias.
+class FeedForward(nn.Module):
+    """up projection, activation, down projection: (B, L, D) -> (B, L, D).
 
-    Memory i has the coefficient m_i and the value v_i. Source: Geva et al. 2021, arXiv:2012.14913, section 2.
+    At each token y = coefficients(x) @ values + value_bias: memory i has the coefficient m_i, how much of it is added,
+    and the value v_i. gated: a coefficient is a product with a gate, so it has either sign, and so has its value's
+    meaning. Source: Geva et al. 2021, arXiv:2012.14913, section 2.
     """
-
-    gated: bool = False
-    """A coefficient is a product with a gate, so it has either sign, and so has its value's meaning."""
-
-    def coefficients(self, x: Float[Tensor, "*at D"]) -> Float[Tensor, "*at F"]:
-        """How much of each value is added at a token."""
-        raise NotImplementedError
-
-    @property
-    def values(self) -> Float[Tensor, "F D"]:
-        """The values, as a view of the parameters."""
-        raise NotImplementedError
-
-    @property
-    def value_bias(self) -> Float[Tensor, " D"] | None:
-        """What is added at every token; None: nothing."""
-        raise NotImplementedError
-
-
-class FeedForward(KeyValueMemories):
-    """up projection, activation, down projection: (B, L, D) -> (B, L, D)."""
 
     def __init__(self, d_model: int, d_ff: int, activation: Activation, bias: bool) -> None:
         super().__init__()
@@ -131,6 +112,7 @@ class FeedForward(KeyValueMemories):
 
     @property
     def values(self) -> Float[Tensor, "F D"]:
+        """As a view of the parameters."""
         return self.down.weight.T
 
     @property

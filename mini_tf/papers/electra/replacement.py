@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch
 from mini_tf.nn.layers.cross_entropy import IGNORED
+from mini_tf.nn.layers.head import is_token
+from mini_tf.nn.mixer import sum_penalties
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
@@ -99,15 +101,14 @@ class Replacement(Task):
             parts: dict[str, Tensor] = {}
             if isinstance(self.generator, Model) and logits is not None:
                 parts[GENERATOR] = F.cross_entropy(logits, batch.labels, reduction="sum")
-        penalties = [penalty]
         if stage == GENERATOR:
-            return self._sums(parts, {}, penalties)
+            return self._sums(parts, {}, penalty)
         ids = self._replaced(batch, logits)
         metrics: dict[str, tuple[Tensor, Tensor | int]] = {}
         if GENERATOR in parts and not self.training:
             assert logits is not None
             metrics["generator_accuracy"] = ((logits.argmax(-1) == batch.labels).sum(), len(batch.labels))
-        return self._discriminate(batch, ids, parts, metrics, penalties)
+        return self._discriminate(batch, ids, parts, metrics, penalty)
 
     def _propose(self, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
         """Logits (T, V) of the replacements, and the generator's penalty; None without samples."""
@@ -122,16 +123,16 @@ class Replacement(Task):
         ids: Tensor,
         parts: dict[str, Tensor],
         metrics: dict[str, tuple[Tensor, Tensor | int]],
-        penalties: list[Tensor | None],
+        penalty: Tensor | None,
     ) -> LossSums:
         at = batch.target_positions if self.masked_only else batch.extras.get("real")
         mixed = self.model(replace(batch.inputs, ids=ids), at=at)
         hidden, (shown, original) = _flat(mixed.y), (_at(one, at) for one in (ids, batch.extras["original"]))
-        penalties.append(mixed.penalty)
+        penalty = sum_penalties(penalty, mixed.penalty)
         is_target = self._is_target(batch, at)
         if self.training and self.loss == "softmax":
             parts[DISCRIMINATOR] = self.model.cross_entropy(hidden, original.masked_fill(~is_target, IGNORED))
-            return self._sums(parts, metrics, penalties)
+            return self._sums(parts, metrics, penalty)
         fake = shown != original
         if self.loss == "binary":
             scores = _full(self.model.logits(hidden)).squeeze(-1)
@@ -144,25 +145,19 @@ class Replacement(Task):
             scores, right = -copied, log_p.scatter(1, shown[:, None], copied[:, None]).argmax(-1) == original
         parts[DISCRIMINATOR] = (losses * is_target).sum()
         if self.training:
-            return self._sums(parts, metrics, penalties)
+            return self._sums(parts, metrics, penalty)
         replaced = (ids != batch.extras["original"]).flatten()
         tokens = _at(replaced, batch.extras.get("real"))
         metrics |= {"accuracy": (right.sum(), len(right)), "replaced_rate": (tokens.sum(), len(tokens))}
         outputs = torch.stack([scores, fake.to(scores)], dim=1)
         # Where [MASK] is shown, every masked token differs from the original: nothing is to be detected.
-        return self._sums(parts, metrics, penalties, outputs[:0] if self.generator is None else outputs)
+        return self._sums(parts, metrics, penalty, outputs[:0] if self.generator is None else outputs)
 
     def _is_target(self, batch: Batch, at: Tensor | None) -> Tensor:
         """(T,): False at targets of the discriminator that `pad_targets` has added."""
         if self.masked_only:
             return batch.labels != IGNORED
-        positions = batch.inputs.token_positions
-        segments = None if positions is None else positions.segments
-        return (
-            torch.ones_like(batch.inputs.ids, dtype=torch.bool).flatten()
-            if segments is None
-            else _at(segments, at) != 0
-        )
+        return _at(is_token(batch.inputs), at)
 
     def _log_probabilities(self, hidden: Tensor, shown: Tensor) -> tuple[Tensor, Tensor]:
         """log p (T, V) of every token where it is not copied, and log p (T,) of the token that is shown."""
@@ -193,11 +188,11 @@ class Replacement(Task):
         self,
         parts: dict[str, Tensor],
         metrics: dict[str, tuple[Tensor, Tensor | int]],
-        penalties: list[Tensor | None],
+        penalty: Tensor | None,
         outputs: Tensor | None = None,
     ) -> LossSums:
-        if present := [penalty for penalty in penalties if penalty is not None]:
-            parts["penalty"] = torch.stack(present).sum()
+        if penalty is not None:
+            parts["penalty"] = penalty
         return LossSums(parts, metrics, None, outputs)
 
     def gradient_metrics(self, batch: Batch) -> dict[str, float]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from mini_tf.generation.decoding import pad
 from mini_tf.generation.likelihoods import LOGITS, Ids, batches
 from mini_tf.inspection._memory_layers import Layers, MemoryIndex, recorded
-from mini_tf.nn.layers.feed_forward import KeyValueMemories
+from mini_tf.nn.layers.feed_forward import FeedForward
 from mini_tf.nn.model import Model
 from mini_tf.nn.model_stack import ModelStack
 from mini_tf.papers.key_value_memories.rows import UNKNOWN, predicts_following
@@ -128,7 +128,7 @@ def _record(
     results: Mapping[int, Shortened],
     batch: Sequence[_Variant],
     layer: int,
-    part: KeyValueMemories,
+    part: FeedForward,
     x: Tensor,
 ) -> None:
     """Set the coefficients in x (B, L, D) of the memories of the layer: where a token is missing, one token earlier."""

@@ -24,7 +24,7 @@ from mini_tf.generation.decoding import check_finite
 from mini_tf.inspection import Picture, View
 from mini_tf.inspection._memory_layers import MemoryIndex, memory_layers, recorded
 from mini_tf.inspection._texts import untruncated_input
-from mini_tf.nn.layers.feed_forward import KeyValueMemories
+from mini_tf.nn.layers.feed_forward import FeedForward
 from mini_tf.nn.layers.head import OutputLayer
 from mini_tf.nn.layers.norm import frozen_norm
 from mini_tf.nn.mixer import ForwardOutput
@@ -86,10 +86,10 @@ class _Parts:
 
     input: Tensor = field(default_factory=lambda: torch.empty(0))
     mixers: dict[str, list[Tensor]] = field(default_factory=lambda: {"own": [], "cross": []})
-    memories: dict[int, tuple[KeyValueMemories, Tensor]] = field(default_factory=dict)
+    memories: dict[int, tuple[FeedForward, Tensor]] = field(default_factory=dict)
     sum: Tensor = field(default_factory=lambda: torch.empty(0))
 
-    def record_memories(self, layer: int, part: KeyValueMemories, x: Tensor) -> None:
+    def record_memories(self, layer: int, part: FeedForward, x: Tensor) -> None:
         self.memories[layer] = part, part.coefficients(x[0, -1])
 
     @contextmanager

@@ -18,6 +18,7 @@ from mini_tf.data.store import Tokenizers, in_memory
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing.labels import label, visible_characters
 from mini_tf.generation.likelihoods import BATCH_TOKENS
+from mini_tf.nn.layers.head import is_token
 from mini_tf.nn.model_stack import ModelStack
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
@@ -94,8 +95,7 @@ def _batch(trained: Trained, rows: Rows, model_stack: ModelStack) -> RowBatch:
         if ahead:
             following = torch.where(real[:, 1 : length + 1], ids[:, 1 : length + 1], following)
     tokens = source if model_stack.rows == "source" and source is not None else inputs
-    segments = None if tokens.token_positions is None else tokens.token_positions.segments
-    counted = torch.ones_like(tokens.ids, dtype=torch.bool) if segments is None else segments != 0
+    counted = is_token(tokens)
     if predicts_following(trained, model_stack):
         return RowBatch(inputs, source, tokens, following, counted & (following != UNKNOWN))
     return RowBatch(inputs, source, tokens, torch.full(tokens.ids.shape, UNKNOWN), counted)

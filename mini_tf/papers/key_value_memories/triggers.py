@@ -15,7 +15,8 @@ from torch import Tensor
 
 from mini_tf.generation.decoding import check_finite
 from mini_tf.inspection._memory_layers import Layers, MemoryIndex, recorded
-from mini_tf.nn.layers.feed_forward import KeyValueMemories
+from mini_tf.nn.layers.feed_forward import FeedForward
+from mini_tf.nn.layers.head import is_token
 from mini_tf.nn.model_stack import ModelStack
 from mini_tf.nn.tokens import Tokens
 from mini_tf.papers.key_value_memories.rows import RowBatch
@@ -208,7 +209,7 @@ def _add(
     tokens: np.ndarray,
     prefixes: np.ndarray,
     layer: int,
-    part: KeyValueMemories,
+    part: FeedForward,
     x: Tensor,
 ) -> None:
     """counted (B, L) selects those tokens of x (B, L, D) that `tokens` and `prefixes` are of."""
@@ -220,7 +221,4 @@ def _add(
 
 def _without_padding(tokens: Tokens) -> np.ndarray:
     """The ids (B, L), -1 = padding."""
-    ids, positions = tokens.ids, tokens.token_positions
-    if positions is not None and positions.segments is not None:
-        ids = ids.masked_fill(positions.segments == 0, -1)
-    return ids.numpy()
+    return tokens.ids.masked_fill(~is_token(tokens), -1).numpy()

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from mini_tf.nn.layers.kernels import graph_operator
-from mini_tf.nn.mixer import MixerSettings
+from mini_tf.nn.mixer import ExplicitAttention, MixerSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility
 
@@ -113,6 +113,12 @@ class Recurrence(nn.Module):
 def _float(x: Tensor) -> Tensor:
     """In fp32 or more: a state is a sum over many tokens."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def no_heads(x: Float[Tensor, "B L D"]) -> ExplicitAttention:
+    """Of a mixer without attention heads."""
+    batch, length = x.shape[:2]
+    return ExplicitAttention(x.new_zeros(batch, 0, length, length), x.new_zeros(batch, 0, length, 1))
 
 
 def recur(

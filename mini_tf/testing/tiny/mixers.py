@@ -3,7 +3,7 @@
 Rows of 150 tokens, for what a mixer computes in chunks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal, TypeVar, get_args
@@ -162,6 +162,14 @@ def another_value(settings: MixerSettings, key: str) -> Any:
             if candidate != value:
                 return candidate
     raise AssertionError(f"no other value of {key} is known")
+
+
+def assert_gradients(tensors: Iterable[tuple[str, Tensor]]) -> None:
+    """Of each named tensor a gradient that is finite and not 0."""
+    for name, tensor in tensors:
+        assert tensor.grad is not None, f"{name} must have a gradient"
+        assert tensor.grad.any(), f"the gradient of {name} must not be 0"
+        assert tensor.grad.isfinite().all(), f"the gradient of {name} must be finite"
 
 
 def assert_same(actual: Tensor, expected: Tensor, subject: str, atol: float = 1e-10) -> None:

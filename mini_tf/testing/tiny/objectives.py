@@ -1,6 +1,6 @@
 """What an objective is tried with: eight rows of its dataset, the smallest model that fits, and comparisons."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -260,6 +260,21 @@ def added(mappings: Iterator[Mapping[str, Any]]) -> dict[str, Any]:
         for name, value in mapping.items():
             total[name] = total[name] + value if name in total else value
     return total
+
+
+def metrics_and_counts(sums: LossSums) -> dict[str, Any]:
+    """Both numbers of each metric, by name."""
+    return {f"{name} {n}": pair[n] for name, pair in sums.metrics.items() for n in (0, 1)}
+
+
+def gradients_of(task: nn.Module) -> dict[str, Tensor]:
+    return {name: p.grad for name, p in task.named_parameters() if p.grad is not None}
+
+
+def undeclared(names: Iterable[str], declared: Collection[str]) -> list[str]:
+    """The metrics that are neither declared nor begin with a declared prefix, one that ends with a dot."""
+    exact, prefixes = {*declared}, tuple(name for name in declared if name.endswith("."))
+    return [name for name in names if name not in exact and not name.startswith(prefixes)]
 
 
 def near(actual: Any, expected: Any) -> bool:

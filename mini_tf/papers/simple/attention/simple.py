@@ -16,7 +16,8 @@ from mini_tf.nn.attention import attention_weights
 from mini_tf.nn.layers.attention_kernels import attend
 from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerSettings
 from mini_tf.nn.state import State
-from mini_tf.nn.token_positions import POSITIONS_KEY, TokenPositions, Visibility
+from mini_tf.nn.token_cache import append_tokens, empty_cache
+from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kinds import Rule, Rules
 
 
@@ -52,9 +53,7 @@ class Simple(Mixer):
         self.like: Tensor
 
     def start(self, batch: int) -> State:
-        if self.cross:
-            return {}
-        return {"x": self.like.new_empty(batch, 0, self.d_model), POSITIONS_KEY: {"start": 0}}
+        return {} if self.cross else empty_cache(x=self.like.new_empty(batch, 0, self.d_model))
 
     def recall(self, memory: Tensor, token_positions: TokenPositions) -> State:
         return {"x": memory}
@@ -62,15 +61,11 @@ class Simple(Mixer):
     def forward(
         self, x: Tensor, memory: Tensor | State, visibility: Visibility, state: State | None = None
     ) -> ForwardOutput:
-        memory = memory["x"] if isinstance(memory, dict) else memory
+        keys: Tensor = memory["x"] if isinstance(memory, dict) else memory
         if state:
-            cached = state["x"]
-            visibility = visibility.with_cache(
-                TokenPositions.of_state(state[POSITIONS_KEY], cached.shape[1]), x.shape[0], x.device
-            )
-            memory = torch.cat([cached, memory], dim=1)
-            state = {"x": memory, POSITIONS_KEY: visibility.memory.to_state()}
-        attended = attend(self._query_or_key(x), self._query_or_key(memory), memory[:, None], visibility, self.scale)
+            state, visibility = append_tokens(state, visibility, x=keys)
+            keys = state["x"]
+        attended = attend(self._query_or_key(x), self._query_or_key(keys), keys[:, None], visibility, self.scale)
         return self.join(attended, x, visibility, state)
 
     def explicit(self, x: Tensor, memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:

@@ -14,7 +14,7 @@ from mini_tf.nn.layers.kernels import FusedLinear
 from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, RecurrentUnit
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import Visibility
-from mini_tf.papers.sru.recurrence import Recurrence, RecurrenceSettings
+from mini_tf.papers.sru.recurrence import Recurrence, RecurrenceSettings, no_heads
 
 
 class Settings(RecurrenceSettings):
@@ -44,9 +44,7 @@ class SRU(Mixer):
         return ForwardOutput(y, None, after)
 
     def explicit(self, x: Float[Tensor, "B L D"], memory: object, visibility: Visibility) -> ExplicitAttention:
-        """There are no attention heads."""
-        batch, length = x.shape[:2]
-        return ExplicitAttention(x.new_zeros(batch, 0, length, length), x.new_zeros(batch, 0, length, 1))
+        return no_heads(x)
 
     def join(
         self,

@@ -21,7 +21,7 @@ from mini_tf.nn.mixer import Ability, AttentionDims, ExplicitAttention, ForwardO
 from mini_tf.nn.state import State
 from mini_tf.nn.token_cache import append_tokens, empty_cache
 from mini_tf.nn.token_positions import Visibility
-from mini_tf.papers.sru.recurrence import Recurrence, RecurrenceSettings
+from mini_tf.papers.sru.recurrence import Recurrence, RecurrenceSettings, no_heads
 
 
 class Settings(RecurrenceSettings):
@@ -73,26 +73,20 @@ class SRUpp(Mixer):
         weight = self.query.weight
         if self.training:
             return state | empty_cache(x=weight.new_empty(batch, 0, self.width))
-        return state | empty_cache(
-            k=weight.new_empty(batch, 1, 0, self.width), v=weight.new_empty(batch, 1, 0, self.width)
-        )
+        k, v = (weight.new_empty(batch, 1, 0, self.width) for _ in range(2))
+        return state | empty_cache(k=k, v=v)
 
     def forward(
         self, x: Float[Tensor, "B L D"], memory: object, visibility: Visibility, state: State | None = None
     ) -> ForwardOutput:
         q = self.query(x)
-        attended = None
-        if self.key_value is not None:
-            q_heads, k, v, mask, state = self._attention(q, visibility, state)
-            attended = attend(q_heads, k, v, mask, self.width**-0.5)[:, 0]
+        attended, state = self._attended(q, visibility, state)
         return self._output(q, attended, x, visibility, state)
 
     def explicit(self, x: Float[Tensor, "B L D"], memory: object, visibility: Visibility) -> ExplicitAttention:
         """One head, or none without attention."""
         if self.key_value is None:
-            return ExplicitAttention(
-                x.new_zeros(len(x), 0, x.shape[1], x.shape[1]), x.new_zeros(len(x), 0, x.shape[1], 1)
-            )
+            return no_heads(x)
         q, k, v, mask, _ = self._attention(self.query(x), visibility, None)
         return ExplicitAttention(attention_weights(q, k, mask, self.width**-0.5), v)
 
@@ -115,11 +109,16 @@ class SRUpp(Mixer):
         return RecurrentUnit(lambda x, state: self.recurrence.step(self.project(self.norm(self.query(x))), x, state))
 
     def observe(self, x: Float[Tensor, "B L D"], memory: object, visibility: Visibility) -> Mapping[str, Tensor]:
-        q, attended = self.query(x), None
-        if self.key_value is not None:
-            q_heads, k, v, mask, _ = self._attention(q, visibility, None)
-            attended = attend(q_heads, k, v, mask, self.width**-0.5)[:, 0]
+        q = self.query(x)
+        attended, _ = self._attended(q, visibility, None)
         return self.recurrence.gates(self.project(self._normed(q, attended)), visibility)
+
+    def _attended(self, q: Tensor, visibility: Visibility, state: State | None) -> tuple[Tensor | None, State | None]:
+        """What the head attends to (B, L, d_proj), if there is one, and the state with these tokens."""
+        if self.key_value is None:
+            return None, state
+        q_heads, k, v, mask, state = self._attention(q, visibility, state)
+        return attend(q_heads, k, v, mask, self.width**-0.5)[:, 0], state
 
     def _attention(
         self, q: Tensor, visibility: Visibility, state: State | None
