@@ -5,14 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from mini_tf.data.tokenization.tokenizer_files import SAVED_SOURCES
-from mini_tf.hf.family_choice import CONFIG
-from mini_tf.hf.family_model import as_family, as_other_model
+from mini_tf.hf.family_choice import CONFIG, as_family, as_other_model
 from mini_tf.hf.formats import Exported, ExportRequest, Format, new_folder
-from mini_tf.hf.generation_settings import generation_files
 from mini_tf.hf.model_folder import WEIGHTS
 from mini_tf.hf.proof import compare, make_batch
 from mini_tf.hf.sentence_folder import sentence_files
-from mini_tf.hf.tokenizer_config import tokenizer_files
+from mini_tf.hf.tokenizer_config import generation_files, tokenizer_files
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.recipe.values import show
 from mini_tf.run import finding, tensors
@@ -48,7 +46,6 @@ def export_model(
 
 
 def _export_family(request: ExportRequest, wanted: str | None) -> Exported:
-    """As a model that transformers loads."""
     if wanted is not None:
         request = replace(request, loaded=as_other_model(request.loaded, wanted))
     loaded = request.loaded

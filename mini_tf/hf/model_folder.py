@@ -17,10 +17,9 @@ from mini_tf.data.tokenization.vocabulary import Roles
 from mini_tf.hf.config_json import MOST_FAULTS, no_such_model
 from mini_tf.hf.families import Config, Family, Head
 from mini_tf.hf.family_choice import CONFIG, family_of
-from mini_tf.hf.generation_settings import read_generation
 from mini_tf.hf.layouts import expected_shapes, pairs_of, read_tensors
 from mini_tf.hf.sentence_folder import name_base_model, sentence_sections
-from mini_tf.hf.tokenizer_config import begin_token, chat_note
+from mini_tf.hf.tokenizer_config import begin_token, chat_note, read_generation
 from mini_tf.nn.model import Model
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import SingleTokenizer
@@ -51,7 +50,6 @@ class ForeignModel:
     notes: list[str]
 
     def loaded(self, folder: Path) -> LoadedModel:
-        """As the model of a run in `folder`."""
         objective = self.recipe.objective.build(self.tokenizer.vocabulary, self.labels)
         return LoadedModel(
             folder, self.recipe, self.tokenizer, self.source_tokenizer, self.model, {}, self.labels, objective, 0
@@ -106,7 +104,6 @@ def _index(path: Path) -> dict[str, str]:
 
 
 def weights_hash(folder: Path) -> str:
-    """The hashes of all files with weights."""
     hashes = FileHashes()
     return "-".join(hashes.sha256(path) for path in weight_files(folder))
 

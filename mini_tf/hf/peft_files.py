@@ -36,7 +36,6 @@ class LoraDelta(NamedTuple):
 
 
 def is_adapter(folder: Path) -> bool:
-    """Whether a folder has an adapter in PEFT's format."""
     return (folder / CONFIG).is_file()
 
 

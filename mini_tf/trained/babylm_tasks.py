@@ -23,10 +23,8 @@ def measure(tasks: Mapping[str, Sequence[Item]], scorer: TextScorer) -> Measured
     """Score all items. A word's surprisal is -log p(word | text before it): an encoder sees nothing behind it."""
     measured = Measured({}, {})
     for task, items in tasks.items():
-        flat = [
-            (text, item.where, start) for item in items for text, start in zip(item.texts, item.starts, strict=True)
-        ]
-        texts, places, starts = zip(*flat, strict=True)
+        flat = [(*pair, item.where) for item in items for pair in zip(item.texts, item.starts, strict=True)]
+        texts, starts, places = zip(*flat, strict=True)
         values = iter(scorer.texts(texts, places, starts, cut=True, ahead=task != READING))
         scores = [[next(values) for _ in item.texts] for item in items]
         if task == READING:

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from mini_tf.data.batch import Batch
 from mini_tf.data.store import Store, Tokenizers
 from mini_tf.data.tokenized import Report, encode_data, reopen
-from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.parallel.sharding import Sharding
 from mini_tf.recipe.reading import read_data
@@ -45,10 +44,8 @@ def evaluation_data(
         raise RunFault(fault, hint=f"--data FILE evaluates on other data, and {one} on the validation data of its fold")
     store = run_data(trained, say)[split]
     if store.streamed is not None:
-        note(
-            f"the training data are streamed: the metrics are those of a sample of {len(store):,} of about"
-            f" {store.n_tokens:,} tokens"
-        )
+        sample = f"a sample of {len(store):,} of about {store.n_tokens:,} tokens"
+        note(f"the training data are streamed: the metrics are those of {sample}")
     return store
 
 
@@ -76,12 +73,10 @@ def other_data(trained: Trained, data: str | None = None, fields: str | None = N
 def decision_notes(trained: Trained, fitted_on: bool = False) -> list[str]:
     """A note on what was fitted to decide on classes, if it is not applied, or with `fitted_on` these very data."""
     if trained.members:
-        each = [one.decision for one in trained.members if one.decision is not None]
-        n = sum(one != manifest.Decision(figures=one.figures) for one in each)
-        note = (
-            f"a temperature or bias of {n} of {len(trained.members)} models was fitted on these data, so the metrics"
-            " are optimistic"
-        )
+        each = [member.decision for member in trained.members if member.decision is not None]
+        n = sum(decision != manifest.Decision(figures=decision.figures) for decision in each)
+        of = f"{n} of {len(trained.members)} models"
+        note = f"a temperature or bias of {of} was fitted on these data, so the metrics are optimistic"
         return [note] if n and fitted_on else []
     if not finding.is_run(trained.folder):  # a model that was opened where it lies, in another tool's form
         return []
@@ -92,15 +87,12 @@ def decision_notes(trained: Trained, fitted_on: bool = False) -> list[str]:
     parts = " and ".join(["temperature"] * (fitted.temperature != 1) + ["bias"] * bool(fitted.bias))
     if trained.decision is None:
         assert record.model is not None
-        return [
-            f"the {parts} fitted for model.safetensors (step {record.model['step']}) is not applied to these weights"
-        ]
+        step = record.model["step"]
+        return [f"the {parts} fitted for model.safetensors (step {step}) is not applied to these weights"]
+    if not fitted_on:
+        return []
     crossed = ", ".join(f"{name} {before:.4f} -> {after:.4f}" for name, (before, after) in fitted.figures.items())
-    return (
-        [f"the {parts} was fitted on these data, so the metrics are optimistic; cross-fitted: {crossed}"]
-        if fitted_on
-        else []
-    )
+    return [f"the {parts} was fitted on these data, so the metrics are optimistic; cross-fitted: {crossed}"]
 
 
 @torch.no_grad()
@@ -110,40 +102,32 @@ def kl_divergence(reference: Trained, other: Trained, store: Store) -> float:
     Both predict tokens with one vocabulary and one objective.
     """
     packing = pack(reference.recipe, store, reference.tokenizer, reference.objective)
-    rows = eval_batch_size(
-        reference.recipe, int(reference.auto.get("micro_batch_size", reference.recipe.train.batch_size))
-    )
+    tasks = [(trained, trained.task()) for trained in (reference, other)]
     total, targets = 0.0, 0
-    with _TargetLogProbs(reference) as first, _TargetLogProbs(other) as second:
-        for chunk in packing.eval_rows(rows):
-            batch = reference.objective.prepare_evaluation(chunk)
-            p, q = (log_probs.of(batch) for log_probs in (first, second))
-            total += float(F.kl_div(q, p, reduction="sum", log_target=True))
-            targets += p[..., 0].numel()  # (T, V), or (B, L, V) where every token is a target
+    for rows in packing.eval_rows(_rows(reference)):
+        batch = reference.objective.prepare_evaluation(rows)
+        p, q = (_target_log_probs(trained, task, batch) for trained, task in tasks)
+        total += float(F.kl_div(q, p, reduction="sum", log_target=True))
+        targets += p[..., 0].numel()  # (T, V), or (B, L, V) where every token is a target
     return max(total, 0.0) / max(1, targets)  # rounding may make it negative; in this order NaN stays NaN
 
 
-class _TargetLogProbs:
+def _target_log_probs(trained: Trained, task: nn.Module, batch: Batch) -> Tensor:
     """Log-probabilities of the targets of a batch, (T, V) or (B, L, V), from the hidden states of the task."""
+    hidden = list[Tensor]()
+    hook = trained.model.register_forward_hook(lambda module, inputs, output: hidden.append(output.y))
+    with trained.setup.autocast():
+        try:
+            task(batch.to(trained.setup.device), None)
+        finally:
+            hook.remove()
+        logits = trained.model.logits(hidden[-1])
+    return logits.float().log_softmax(dim=-1)
 
-    def __init__(self, trained: Trained) -> None:
-        self._trained, self._task, self._hidden = trained, trained.task(), Tensor()
 
-    def __enter__(self) -> "_TargetLogProbs":
-        self._hook = self._trained.model.register_forward_hook(self._keep)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._hook.remove()
-
-    def of(self, batch: Batch) -> Tensor:
-        with self._trained.setup.autocast():
-            self._task(batch.to(self._trained.setup.device), None)
-            logits = self._trained.model.logits(self._hidden)
-        return logits.float().log_softmax(dim=-1)
-
-    def _keep(self, module: nn.Module, inputs: object, output: ForwardOutput) -> None:
-        self._hidden = output.y
+def _rows(trained: Trained) -> int:
+    recipe = trained.recipe
+    return eval_batch_size(recipe, int(trained.auto.get("micro_batch_size", recipe.train.batch_size)))
 
 
 def evaluate_trained(
@@ -154,10 +138,9 @@ def evaluate_trained(
     group: processes that evaluate together. RunFault if the loss is not finite.
     """
     packing = pack(trained.recipe, store, trained.tokenizer, trained.objective)
-    sharding = Sharding(group or ProcessGroup())
-    rows = eval_batch_size(trained.recipe, int(trained.auto.get("micro_batch_size", trained.recipe.train.batch_size)))
+    sharding, task = Sharding(group or ProcessGroup()), trained.task()
     metrics = evaluate(
-        trained.task(), trained.objective, packing, trained.setup, rows, accumulator=accumulator, sharding=sharding
+        task, trained.objective, packing, trained.setup, _rows(trained), accumulator=accumulator, sharding=sharding
     )
     if not math.isfinite(loss := metrics["loss"]):
         message = f"the loss of {trained.folder} is {loss}: its outputs are not finite"

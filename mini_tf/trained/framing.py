@@ -34,9 +34,8 @@ def text_affixes(model: Framed) -> Affixes:
     recipe = model.recipe
     pipeline, objective = recipe.objective.pipeline(), recipe.objective
     framing: Framing = "example" if pipeline is None else pipeline.FRAMING
-    around = affixes(
-        model.source_tokenizer if recipe.model.SOURCE else model.tokenizer, framing, not recipe.data.split.tail
-    )
+    tokenizer = model.source_tokenizer if recipe.model.SOURCE else model.tokenizer
+    around = affixes(tokenizer, framing, not recipe.data.split.tail)
     # What follows the pooled token changes nothing in a decoder.
     ends_there = objective.pooling == "text_end" and recipe.model.causal
     return Affixes(around.before, []) if ends_there else around
@@ -52,9 +51,8 @@ def check_template(model: Framed, where: str) -> None:
         return
     if len(template.before) > 1 or (template.behind != closing and not causal):
         names = {id: name for name, id in tokenizer.special_tokens.items()}
-        before, behind, end = (
-            " ".join(names.get(id, str(id)) for id in ids) or "nothing" for ids in (*template, closing)
-        )
+        shown = (" ".join(names.get(id, str(id)) for id in ids) or "nothing" for ids in (*template, closing))
+        before, behind, end = shown
         message = f"the tokenizer puts {before} before a text and {behind} behind it"
         fault = f"{message}; of this architecture minitf reads one token before it at most, and {end} behind it"
         raise RunFault.located(where, fault)
@@ -71,6 +69,5 @@ def prompt_tokenizer(model: Framed) -> Tokenizer:
     reads_masks = is_encoder or (pipeline is not None and pipeline.READS_MASKS)
     if not reads_masks or vocabulary.mask is None:
         return tokenizer
-    return PromptTokenizer(
-        tokenizer, vocabulary.sentinels[: recipe.objective.TOKENS.count("sentinel")] or [vocabulary.mask]
-    )
+    sentinels = vocabulary.sentinels[: recipe.objective.TOKENS.count("sentinel")]
+    return PromptTokenizer(tokenizer, sentinels or [vocabulary.mask])

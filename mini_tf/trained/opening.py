@@ -87,9 +87,8 @@ class Trained(LoadedModel):
         task = self.objective.task(self.model).to(self.setup.device)
         own = self.own
         if own is None:
-            own = loading.load_objective(
-                self.folder, self.step, specs(objective_network.objective_tensors(self.model, task))
-            )
+            expected = specs(objective_network.objective_tensors(self.model, task))
+            own = loading.load_objective(self.folder, self.step, expected)
         objective_network.load_objective(self.model, task, own)
         return task.eval()
 
@@ -136,15 +135,12 @@ def open_trained(
     """`load_trained`, in eval mode on `device`, in the run's own precision if the device type is the same."""
     folder = finding.find(run)
     setup = _setup(device, manifest.read(folder).auto)  # before the weights, which may take long to load
-    return _ready(load_trained(folder, step, average), setup)
+    return ready(load_trained(folder, step, average), setup)
 
 
-def ready(loaded: LoadedModel, device: str = "auto", own: Mapping[str, Tensor] | None = None) -> Trained:
-    """A loaded model in eval mode on `device`. own: as in `Trained`."""
-    return _ready(loaded, _setup(device, loaded.auto), own)
-
-
-def _ready(loaded: LoadedModel, setup: Setup, own: Mapping[str, Tensor] | None = None) -> Trained:
+def ready(loaded: LoadedModel, device: str | Setup = "auto", own: Mapping[str, Tensor] | None = None) -> Trained:
+    """A loaded model in eval mode on a device, or as a setup has it. own: as in `Trained`."""
+    setup = _setup(device, loaded.auto) if isinstance(device, str) else device
     setup.apply()
     loaded.model.to(setup.device).eval()
     return Trained(**vars(loaded), setup=setup, own=own)
@@ -194,17 +190,15 @@ def load_trained(run: str | Path, step: int | str | None = None, average: int | 
     model = architecture.build()
     model.load_weights(weights)
     decision = record.decision if average is None and _is_published(folder, record, step) else None
-    objective = architecture.objective
-    return LoadedModel(
-        folder, recipe, tokenizer, source_tokenizer, model, record.auto, labels, objective, used_step, decision=decision
-    )
+    sides, objective = (tokenizer, source_tokenizer), architecture.objective
+    return LoadedModel(folder, recipe, *sides, model, record.auto, labels, objective, used_step, decision=decision)
 
 
 def _is_published(folder: Path, record: manifest.Manifest, step: int | str | None) -> bool:
     """Whether a checkpoint has the weights of model.safetensors. step: as in `load_trained`."""
-    return step is None or (
-        record.model is not None and Checkpoints.of(folder).find_verified(step).step == record.model["step"]
-    )
+    if step is None or record.model is None:
+        return step is None
+    return bool(Checkpoints.of(folder).find_verified(step).step == record.model["step"])
 
 
 def _fully_trainable(path: Path, config: dict[str, Any]) -> list[str]:

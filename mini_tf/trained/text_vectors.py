@@ -51,9 +51,8 @@ class Embedder:
         vectors = torch.empty(len(rows), self.trained.model.d_model)
         for first in range(0, len(order), BATCH_SIZE):
             batch = order[first : first + BATCH_SIZE]
-            vectors[batch] = self._pooled(
-                pad([rows[number] for number in batch], self.trained.setup.device, left=False)
-            )
+            tokens = pad([rows[number] for number in batch], self.trained.setup.device, left=False)
+            vectors[batch] = self._pooled(tokens)
         normalize = normalize or self.trained.recipe.objective.normalizes
         return F.normalize(vectors, dim=-1) if normalize else vectors
 

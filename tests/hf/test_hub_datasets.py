@@ -49,13 +49,9 @@ def folder(tmp_path: Path) -> Path:
         datasets.Dataset.from_dict(columns, features=features).to_parquet(made / f"{split}.parquet")
     rows = [{"id": n, "translation": {"en": f"house {n}", "de": f"Haus {n}"}} for n in range(12)]
     (pairs / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    configs = [
-        {
-            "config_name": "films",
-            "data_files": [{"split": name, "path": f"{name}.parquet"} for name in ("train", "validation")],
-        }
-    ]
-    configs += [{"config_name": "small", "data_files": "validation.parquet"}]
+    films = [{"split": name, "path": f"{name}.parquet"} for name in ("train", "validation")]
+    files = {"films": films, "small": "validation.parquet"}
+    configs = [{"config_name": name, "data_files": of_config} for name, of_config in files.items()]
     (made / "README.md").write_text(f"---\nconfigs: {json.dumps(configs)}\n---\n")
     return made
 
@@ -115,11 +111,8 @@ def test_a_row_is_written_before_the_next_one_is_made(folder: Path, monkeypatch:
         def __iter__(self) -> Any:
             return ({"text": Cell(f"row {n}")} for n in range(1000))
 
-    builder = type(
-        "Builder",
-        (),
-        {"__module__": "datasets.packaged_modules.json.json", "as_streaming_dataset": lambda self: {"train": Stream()}},
-    )
+    members = {"as_streaming_dataset": lambda self: {"train": Stream()}}
+    builder = type("Builder", (), {"__module__": "datasets.packaged_modules.json.json", **members})
     monkeypatch.setattr(datasets, "load_dataset_builder", lambda *names: builder())
     assert len(rows("hf:someone/large", "text")) == 1000
     assert alive[1] <= 3
@@ -129,9 +122,7 @@ def test_a_row_group_is_read_in_parts_and_unpacks_to_a_bounded_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "a cat sat there. " * 500
-    pyarrow.parquet.write_table(
-        pyarrow.table({"text": [text] * 4096}), tmp_path / "train.parquet"
-    )  # 35 MB in one row group
+    pyarrow.parquet.write_table(pyarrow.table({"text": [text] * 4096}), tmp_path / "train.parquet")  # one row group
     before, stream = pyarrow.total_allocated_bytes(), _rows(parse(f"hf:{tmp_path}", "data.train"), "data.train")
     assert next(stream) == {"text": text}
     assert pyarrow.total_allocated_bytes() - before < 8 << 20
@@ -141,14 +132,8 @@ def test_a_row_group_is_read_in_parts_and_unpacks_to_a_bounded_size(
         list(_rows(parse(f"hf:{tmp_path}", "data.train"), "data.train"))
 
 
-TINY = (
-    "model.d_model=16",
-    "model.n_heads=2",
-    "model.n_layers=1",
-    "train.steps=1",
-    "train.context=16",
-    "train.batch_size=2",
-)
+TINY = ("model.d_model=16", "model.n_heads=2", "model.n_layers=1", "train.steps=1", "train.context=16")
+TINY += ("train.batch_size=2", *QUIET)
 
 
 def test_a_dataset_trains_by_its_fields_and_a_folder_is_relative_to_the_recipe(folder: Path, tmp_path: Path) -> None:
@@ -158,23 +143,14 @@ def test_a_dataset_trains_by_its_fields_and_a_folder_is_relative_to_the_recipe(f
         "tokenizer: {kind: byte}\nobjective: next_token\nmodel: {kind: decoder}\ntrain: {steps: 1}\n"
     )
     place = f"hf:{folder}/films:validation:1: no column 'translation.de'; the columns are: review, stars, tags, score"
-    refused(minitf("pretrain", recipe, *TINY, *QUIET, "-d", tmp_path / "run"), place, exit_code=4)
-    done = minitf("pretrain", recipe, "data.val=null", "data.split=20%", *TINY, *QUIET, "-d", tmp_path / "run")
+    refused(minitf("pretrain", recipe, *TINY, "-d", tmp_path / "run"), place, exit_code=4)
+    done = minitf("pretrain", recipe, "data.val=null", "data.split=20%", *TINY, "-d", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
     assert f"hf:{tmp_path}/pairs" in (tmp_path / "run" / "resolved.yaml").read_text()
     assert minitf("evaluate", tmp_path / "run").exit_code == 0
     columns = ("data.fields={text: review, label: stars}", "objective.kind=classify", "model.kind=encoder")
-    done = minitf(
-        "finetune",
-        recipe,
-        f"data.train=hf:{folder}/films",
-        "data.val=null",
-        *columns,
-        *TINY,
-        *QUIET,
-        "-d",
-        tmp_path / "task",
-    )
+    films = (f"data.train=hf:{folder}/films", "data.val=null")
+    done = minitf("finetune", recipe, *films, *columns, *TINY, "-d", tmp_path / "task")
     refused(done, f"hf:{folder}/films:30: 'stars' must be text or a number, not null", exit_code=4)
 
 
@@ -190,19 +166,14 @@ def test_the_names_in_a_run_folder_ask_for_no_connection(tmp_path: Path, monkeyp
     complete = (run / "resolved.yaml").read_text()
     for line, corpus in (("train: /.*", "train: hf:someone/text"), ("val: null", "val: [./a.txt, 'hf:someone/text']")):
         (run / "resolved.yaml").write_text(re.sub(line, corpus, complete))
-        message = (
-            "the run read hf:someone/text from the hub, and it is not in the cache; --data hf:someone/text downloads it"
-        )
-        refused(minitf("evaluate", run), message)
+        message = "the run read hf:someone/text from the hub, and it is not in the cache"
+        refused(minitf("evaluate", run), message, "--data hf:someone/text downloads it")
     pairs: Any = Data(train={"source": "a.txt", "target": "hf:someone/text"})  # type: ignore[arg-type]
     with pytest.raises(DataFault, match="the run read hf:someone/text from the hub"):
         reopen(pairs, Tokenizers(None, None), None, {})  # type: ignore[arg-type]
     (run / "resolved.yaml").write_text(complete.replace("init_from: null", "init_from: hf:someone/model"))
-    refused(
-        minitf("generate", run, "x"),
-        "model.init_from: must be a folder in the recipe of a run, got 'hf:someone/model'",
-        exit_code=5,
-    )
+    message = "model.init_from: must be a folder in the recipe of a run, got 'hf:someone/model'"
+    refused(minitf("generate", run, "x"), message, exit_code=5)
 
 
 @pytest.mark.parametrize(

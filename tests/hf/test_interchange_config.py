@@ -157,68 +157,48 @@ def test_what_minitf_does_not_have_is_refused_by_its_key(
     assert all(len(line) < 400 for line in fault.value.faults)
 
 
-READ: dict[str, tuple[str, dict[str, Any]]] = {
-    "the default share of a head": ("gpt_neox, classes", {"rope_parameters": None}),
-    "a share in its older key": ("gpt_neox, classes", {"rope_parameters": None, "rotary_pct": 0.5}),
-    "a share of one dimension, which rotates a pair": (
-        "gpt_neox, classes",
-        {"rope_parameters": None, "rotary_pct": 0.2},
-    ),
-    "a share beside a scaled rotation": ("gpt_neox, classes", {"rope_parameters": LINEAR, "rotary_pct": 1.0}),
-    "a share within the older key": (
-        "gpt_neox, classes",
-        {"rope_parameters": None, "rope_scaling": LINEAR | {"partial_rotary_factor": 0.5}},
-    ),
-    "a base in its older key": (
-        "gpt_neox, classes",
-        {"rope_parameters": None, "rotary_emb_base": 55, "rotary_pct": 1.0},
-    ),
-    "one rotation under both keys": ("llama", {"rope_parameters": LINEAR, "rope_scaling": LINEAR}),
-    "one type under both keys": ("llama", {"rope_parameters": LINEAR | {"type": "linear"}}),
-    "a whole head": ("llama", {"partial_rotary_factor": 1.0}),
-    "the common names of sizes": (
-        "gpt2",
-        {"n_embd": None, "n_head": None, "n_layer": None, "n_positions": None}
-        | {"hidden_size": 16, "num_attention_heads": 4, "num_hidden_layers": 2, "max_position_embeddings": 40},
-    ),
-    "both names of a size": ("distilbert", {"dim": None, "hidden_size": 16, "num_attention_heads": 4, "n_heads": 4}),
-    "T5's other name of a size": ("t5", {"d_kv": None, "head_dim": 5, "num_heads": None, "num_attention_heads": 4}),
-    "BART's other name of a size": (
-        "bart",
-        {"d_model": None, "hidden_size": 16, "normalize_embedding": True, "num_hidden_layers": 3},
-    ),
-    "an odd window": ("modernbert", {"local_attention": 7}),
-    "a window of two tokens": ("modernbert", {"local_attention": 2}),
-    "bases in their older keys": (
-        "modernbert",
-        {"rope_parameters": None, "global_rope_theta": 50.0, "local_rope_theta": 20.0},
-    ),
-    "the usual bases": ("modernbert", {"rope_parameters": None}),
-    "every second layer": ("modernbert", {"layer_types": None, "global_attn_every_n_layers": 2}),
-    "the usual third layer": ("modernbert", {"layer_types": None}),
-    "an activation and its gate": ("t5 1.1", {"dense_act_fn": "gelu_new", "is_gated_act": True}),
-    "what SmolLM2's file says": (
-        "llama",
-        {
-            "is_llama_config": True,
-            "rope_interleaved": False,
-            "transformers.js_config": {"dtype": "q4"},
-            "unsloth_fixed": True,
-        },
-    ),
-    "what GPT-2's larger files say": ("gpt2", {"n_ctx": 40, "n_special": 0, "predict_special_tokens": True}),
-    "what ModernBERT's file says": ("modernbert", {"layer_norm_eps": 0.5, "position_embedding_type": "absolute"}),
-    "what files of cross-encoders say": (
-        "bert, classes",
-        {"sbert_ce_default_activation_function": "torch.nn.Identity", "sentence_transformers": {"version": "4.1"}},
-    ),
-    "no output scale of T5": ("t5 1.1", {"tie_word_embeddings": False, "scale_decoder_outputs": None}),
+OLDER = {"rope_parameters": None}
+"""Older files have other keys for it, or the defaults."""
+GPT2_NAMES = ("n_embd", "n_head", "n_layer", "n_positions")
+LENGTHS = {"num_hidden_layers": 2, "max_position_embeddings": 40}
+SMOLLM2 = {"is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {"dtype": "q4"}}
+CROSS_ENCODER = {
+    "sbert_ce_default_activation_function": "torch.nn.Identity",
+    "sentence_transformers": {"version": "4.1"},
 }
+READ: list[tuple[str, dict[str, Any]]] = [
+    ("gpt_neox, classes", OLDER),
+    ("gpt_neox, classes", OLDER | {"rotary_pct": 0.5}),
+    ("gpt_neox, classes", OLDER | {"rotary_pct": 0.2}),  # of one dimension, for which a pair is rotated
+    ("gpt_neox, classes", {"rope_parameters": LINEAR, "rotary_pct": 1.0}),
+    ("gpt_neox, classes", OLDER | {"rope_scaling": LINEAR | {"partial_rotary_factor": 0.5}}),
+    ("gpt_neox, classes", OLDER | {"rotary_emb_base": 55, "rotary_pct": 1.0}),
+    ("llama", OLDER | {"rope_theta": 500.0, "rope_scaling": {"type": "linear", "factor": 2.0}}),
+    ("llama", {"rope_parameters": LINEAR, "rope_scaling": LINEAR}),
+    ("llama", {"rope_parameters": LINEAR | {"type": "linear"}}),
+    ("llama", {"partial_rotary_factor": 1.0}),
+    ("llama", SMOLLM2 | {"unsloth_fixed": True}),
+    # The common names of sizes, and both names of one.
+    ("gpt2", dict.fromkeys(GPT2_NAMES) | {"hidden_size": 16, "num_attention_heads": 4} | LENGTHS),
+    ("distilbert", {"dim": None, "hidden_size": 16, "num_attention_heads": 4, "n_heads": 4}),
+    ("t5", {"d_kv": None, "head_dim": 5, "num_heads": None, "num_attention_heads": 4}),
+    ("bart", {"d_model": None, "hidden_size": 16, "normalize_embedding": True, "num_hidden_layers": 3}),
+    ("modernbert", {"local_attention": 7}),
+    ("modernbert", {"local_attention": 2}),
+    ("modernbert", OLDER | {"global_rope_theta": 50.0, "local_rope_theta": 20.0}),
+    ("modernbert", OLDER),
+    ("modernbert", {"layer_types": None, "global_attn_every_n_layers": 2}),
+    ("modernbert", {"layer_types": None}),
+    ("modernbert", {"layer_norm_eps": 0.5, "position_embedding_type": "absolute"}),  # as its file says
+    ("t5 1.1", {"dense_act_fn": "gelu_new", "is_gated_act": True}),
+    ("t5 1.1", {"tie_word_embeddings": False, "scale_decoder_outputs": None}),
+    ("gpt2", {"n_ctx": 40, "n_special": 0, "predict_special_tokens": True}),  # as the larger files say
+    ("bert, classes", CROSS_ENCODER),
+]
 
 
-@pytest.mark.parametrize("name", READ)
-def test_a_key_means_what_it_means_to_transformers(name: str, tmp_path: Path) -> None:
-    case, changes = READ[name]
+@pytest.mark.parametrize(("case", "changes"), READ)
+def test_a_key_means_what_it_means_to_transformers(case: str, changes: dict[str, Any], tmp_path: Path) -> None:
     source = folder_of(case, tmp_path)
     path = source / "config.json"
     values = json.loads(path.read_text()) | changes

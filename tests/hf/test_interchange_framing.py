@@ -200,7 +200,7 @@ def test_a_model_that_was_only_imported_keeps_its_template(tmp_path: Path) -> No
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_tagger_is_written_if_its_output_layer_has_a_bias(bias: bool, tmp_path: Path) -> None:
     """Theirs always has one; the proof compares the outputs."""
-    rows = [{"tokens": [letter, "bat"], "tags": ["O", "B-x"]} for letter in "abcdefgh"]
+    rows = [{"text": [letter, "bat"], "label": ["O", "B-x"]} for letter in "abcdefgh"]
     tokenizer = "tokenizer={kind: wordpiece, vocab_size: 120}"
     run = finetuned(tmp_path, BERT_TASK, f"objective={{kind: tag, head_bias: {str(bias).lower()}}}", rows, tokenizer, 1)
     done = minitf("export", run, "-o", tmp_path / "out", "--to", "bert")

@@ -131,11 +131,7 @@ REFUSED: dict[str, tuple[str, Any, str]] = {
     "lower case": ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case"),
     "a prompt": ("config_sentence_transformers.json", {"default_prompt_name": "query"}, "default_prompt_name"),
     "a module": ("modules.json", {"changed": 2, "to": DENSE}, "minitf has Transformer, Pooling, Normalize"),
-    "a folder of the model": (
-        "modules.json",
-        {"changed": 0, "to": {"path": "0_Transformer"}},
-        "its model is in 0_Transformer",
-    ),
+    "a folder of the model": ("modules.json", {"changed": 0, "to": {"path": "0_T"}}, "its model is in 0_T"),
     "no list": ("modules.json", {"a": 1}, "not a list of modules: it must be a JSON array of objects"),
     "no objects": ("modules.json", [1], "not a list of modules: it must be a JSON array of objects"),
     "no type": ("modules.json", [{"path": ""}], "a module has no key 'type'"),

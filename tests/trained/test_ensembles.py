@@ -31,21 +31,20 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return opinions(tmp_path_factory.mktemp("data") / "opinions.jsonl", ROWS)
 
 
+def of_seeds(data: Path) -> tuple[str, ...]:
+    return (*SMALL, "objective=classify", f"data.train={data}", "data.split=25%", "train.seeds=3")
+
+
 @pytest.fixture(scope="module")
 def seeds(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    ways = (*SMALL, "objective=classify", f"data.train={data}", "data.split=25%", "train.seeds=3")
-    return trained(tmp_path_factory.mktemp("seeds") / "run", *ways, recipe="bert-nano")
+    return trained(tmp_path_factory.mktemp("seeds") / "run", *of_seeds(data), recipe="bert-nano")
 
 
 @pytest.fixture(scope="module")
 def folds(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of numbers, whose mean and scale each fold takes from its own training part."""
-    ways = (
-        *SMALL,
-        "objective=regress",
-        f"data={{train: '{data}', fields: {{text: text, label: stars}}, split: {{folds: 2}}}}",
-    )
-    return trained(tmp_path_factory.mktemp("folds") / "run", *ways, recipe="bert-nano")
+    section = f"data={{train: '{data}', fields: {{text: text, label: stars}}, split: {{folds: 2}}}}"
+    return trained(tmp_path_factory.mktemp("folds") / "run", *SMALL, "objective=regress", section, recipe="bert-nano")
 
 
 def predicted(run: Path, texts: list[str] = TEXTS) -> list[dict[str, Any]]:
@@ -69,12 +68,10 @@ def test_loss_and_accuracy_are_those_of_the_mean_probabilities(seeds: Path, data
     found = predicted(seeds, [str(row["text"]) for row in ROWS])
     truth = [str(row["label"]) for row in ROWS]
     measured = evaluated(seeds, "--data", data)
-    assert measured["loss"] == pytest.approx(
-        np.mean([-math.log(one["scores"][name]) for one, name in zip(found, truth, strict=True)]), rel=1e-4
-    )
-    assert measured["accuracy"] == pytest.approx(
-        np.mean([one["label"] == name for one, name in zip(found, truth, strict=True)])
-    )
+    losses = [-math.log(one["scores"][name]) for one, name in zip(found, truth, strict=True)]
+    right = [one["label"] == name for one, name in zip(found, truth, strict=True)]
+    assert measured["loss"] == pytest.approx(np.mean(losses), rel=1e-4)
+    assert measured["accuracy"] == pytest.approx(np.mean(right))
     assert measured["targets"] == len(ROWS)
     each = [evaluated(one, "--data", data) for one in finding.member_folders(seeds)]
     assert measured["loss"] <= np.mean([one["loss"] for one in each]) + 1e-6  # Jensen
@@ -82,9 +79,8 @@ def test_loss_and_accuracy_are_those_of_the_mean_probabilities(seeds: Path, data
 
 def test_the_run_records_the_metrics_of_its_ensemble_and_evaluate_finds_them_again(seeds: Path) -> None:
     metrics, measured = manifest.read(seeds).metrics, evaluated(seeds)
-    assert {name: metrics[f"val.{name}.ensemble"] for name in ("loss", "accuracy", "f1_macro")} == pytest.approx(
-        {name: measured[name] for name in ("loss", "accuracy", "f1_macro")}
-    )
+    for name in ("loss", "accuracy", "f1_macro"):
+        assert metrics[f"val.{name}.ensemble"] == pytest.approx(measured[name])
     log = (seeds / "log.txt").read_text()
     assert f"ensemble of 3 seeds: val.accuracy {measured['accuracy']:.4f}, val.loss {measured['loss']:.4f}" in log
 
@@ -106,9 +102,8 @@ def test_other_commands_and_a_seeds_own_folder_have_one_model(seeds: Path, tmp_p
     median = finding.member_folders(seeds)[_median(seeds)]
     assert (seeds / "model.safetensors").read_bytes() == (median / "model.safetensors").read_bytes()
     assert manifest.read(median).decides["train.ensemble"] is None
-    refused(
-        minitf("predict", seeds, "--step", "best", TEXTS[0]), f"use one of its runs: {seeds / 'seed-1'}", exit_code=5
-    )
+    done = minitf("predict", seeds, "--step", "best", TEXTS[0])
+    refused(done, f"use one of its runs: {seeds / 'seed-1'}", exit_code=5)
     copy = Path(shutil.copytree(seeds, tmp_path / "copy"))
     shutil.rmtree(copy / "seed-3")
     refused(minitf("predict", copy, TEXTS[0]), "has 2 of the 3 runs whose predictions are averaged", exit_code=5)
@@ -137,10 +132,8 @@ def test_numbers_of_folds_are_averaged_in_their_unit(folds: Path, data: Path) ->
 
 
 def test_an_ensemble_of_folds_has_no_validation_data_of_its_own(folds: Path) -> None:
-    done = minitf("evaluate", folds)
-    refused(
-        done, "is an ensemble of all folds, each of which was trained on most of data.train", "--data FILE", exit_code=5
-    )
+    fault = "is an ensemble of all folds, each of which was trained on most of data.train"
+    refused(minitf("evaluate", folds), fault, "--data FILE", exit_code=5)
     assert not any("ensemble" in name for name in manifest.read(folds).metrics)
 
 
@@ -171,36 +164,18 @@ def test_an_ensemble_says_how_well_temperatures_of_its_models_calibrate_it(seeds
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (
-            ("train.seeds=3",),
-            "predictions of next_token cannot be averaged; remove it, or use an objective that predicts labels",
-        ),
+        (("train.seeds=3",), "predictions of next_token cannot be averaged; remove it, or use an objective that"),
         (("objective=classify", "model.kind=encoder"), "averages the predictions of several runs; use train.seeds=5"),
     ],
 )
 def test_what_has_no_mean_is_refused_by_name(overrides: tuple[str, ...], message: str) -> None:
-    refused(
-        minitf("recipe", "check", "quickstart", "train.ensemble=mean", *overrides),
-        f"train.ensemble=mean: {message}",
-        exit_code=3,
-    )
+    done = minitf("recipe", "check", "quickstart", "train.ensemble=mean", *overrides)
+    refused(done, f"train.ensemble=mean: {message}", exit_code=3)
 
 
 def test_a_gate_may_name_the_ensemble_where_there_is_one(seeds: Path, data: Path) -> None:
-    ways = (
-        "bert-nano",
-        *SMALL,
-        "objective=classify",
-        f"data.train={data}",
-        "data.split=25%",
-        "train.seeds=3",
-        "-d",
-        seeds,
-    )
+    ways = ("bert-nano", *of_seeds(data), "-d", seeds)
     assert minitf("finetune", *ways, "--assert", "val.accuracy.ensemble>=0").exit_code == 0
     assert minitf("finetune", *ways, "--assert", "val.accuracy.ensemble<0").exit_code == 8
-    refused(
-        minitf("finetune", *ways, "train.ensemble=null", "--assert", "val.loss.ensemble<0"),
-        "there is no ensemble",
-        exit_code=2,
-    )
+    done = minitf("finetune", *ways, "train.ensemble=null", "--assert", "val.loss.ensemble<0")
+    refused(done, "there is no ensemble", exit_code=2)

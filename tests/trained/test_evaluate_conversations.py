@@ -29,9 +29,8 @@ def _summaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def written(file: Path, asked: str, answered: str, what: str = "answer") -> Path:
-    file.write_text(
-        "".join(json.dumps({asked: f"{what} {n} ?", answered: [f"{what} {n} .", "or so"]}) + "\n" for n in range(30))
-    )
+    rows = [{asked: f"{what} {n} ?", answered: [f"{what} {n} .", "or so"]} for n in range(30)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
 
 
@@ -46,24 +45,25 @@ def test_a_run_on_built_in_pairs_is_judged_by_a_file_of_prompts_and_responses(tm
     assert metrics["bleu_signature"].startswith("nrefs:2|")
     assert metrics["targets"] == sum(len(f"answer {n} .") + 1 for n in range(30))
     again = evaluated(run, "--data", other, "--fields", "{prompt: q, response: r}")
-    assert {name: again[name] for name in ("loss", "targets")} == {name: metrics[name] for name in ("loss", "targets")}
+    assert (again["loss"], again["targets"]) == (metrics["loss"], metrics["targets"])
     assert evaluated(run, "--data", "docs-summaries")["targets"] == sum(len(f"summary {n} .") + 1 for n in range(30))
-    lacking = minitf("evaluate", run, "--data", other)
-    refused(
-        lacking,
-        "b.jsonl:1: needs prompt and response, or messages; name the columns: {prompt: COLUMN, response: COLUMN}",
-    )
+    missing = "b.jsonl:1: needs prompt and response, or messages; name the columns: {prompt: COLUMN, response: COLUMN}"
+    refused(minitf("evaluate", run, "--data", other), missing)
 
 
-@pytest.mark.parametrize("sides", [("docs-summaries", "{}"), ("{}", "docs-summaries")])
-@pytest.mark.parametrize("columns", [("prompt", "response"), ("q", "r")])
+OWN, USUAL = ("q", "r"), ("prompt", "response")
+
+
+@pytest.mark.parametrize(
+    ("sides", "columns"),
+    [(("docs-summaries", "{}"), OWN), (("docs-summaries", "{}"), USUAL), (("{}", "docs-summaries"), OWN)],
+)
 def test_one_side_may_be_built_in_and_the_other_a_file(
     sides: tuple[str, str], columns: tuple[str, str], tmp_path: Path
 ) -> None:
     train, val = (side.format(written(tmp_path / "a.jsonl", *columns)) for side in sides)
-    run = run_of(
-        tmp_path, f"data={{train: '{train}', val: '{val}', fields: {{prompt: {columns[0]}, response: {columns[1]}}}}}"
-    )
+    fields = f"{{prompt: {columns[0]}, response: {columns[1]}}}"
+    run = run_of(tmp_path, f"data={{train: '{train}', val: '{val}', fields: {fields}}}")
     of_val = "summary" if val == "docs-summaries" else "answer"
     assert evaluated(run)["targets"] == sum(len(f"{of_val} {n} .") + 1 for n in range(30))
     assert evaluated(run, "--data", val) == evaluated(run) | {"split": "data"}
@@ -71,9 +71,6 @@ def test_one_side_may_be_built_in_and_the_other_a_file(
 
 def test_all_responses_of_a_file_are_references(tmp_path: Path) -> None:
     model = open_trained(run_of(tmp_path, "data={train: docs-summaries, split: 20%}"), device="cpu")
-    examples = [
-        Example(["a", "b"], ["user", "assistant"], "f:1", ("c", "d")),
-        Example(["a", "e"], ["user", "assistant"], "f:2"),
-    ]
-    chat = pipeline_of(model)
+    roles, chat = ["user", "assistant"], pipeline_of(model)
+    examples = [Example(["a", "b"], roles, "f:1", ("c", "d")), Example(["a", "e"], roles, "f:2")]
     assert [chat.references(one) for one in examples] == [["b", "c", "d"], ["e"]]

@@ -112,7 +112,6 @@ class ConfigKey(NamedTuple):
         return read(self.theirs, default)
 
     def write(self, model: Any) -> Any:
-        """The value of the key for a model."""
         if not self.ours:
             return self.default
         side, _, name = self.ours.rpartition(".")
@@ -196,7 +195,6 @@ class Family(Kind):
         return written | {"vocab_size": facts.vocabulary.size}
 
     def written(self, model: Any) -> dict[str, Any]:
-        """The keys of KEYS for a model."""
         return {key.theirs: key.write(model) for key in self.KEYS}
 
     def positions(self, config: Config) -> dict[str, Any]:
@@ -216,7 +214,6 @@ class Family(Kind):
         return set()
 
     def context(self, config: Config) -> int:
-        """The longest text in tokens."""
         return config.integer(*self.CONTEXT)
 
     def head(self, config: Config) -> Head:
@@ -277,7 +274,6 @@ class Family(Kind):
         }
 
     def _tokenizer(self, config: Config, folder: Path, settings: Any) -> dict[str, Any]:
-        """The section `tokenizer`."""
         roles = {"separator": self.SEPARATOR, "begin": self.BEGIN}
         named = {key: special_token(folder, role, config) for key, role in roles.items() if role is not None}
         named["pad"] = pad_token(folder, config)

@@ -207,11 +207,8 @@ class EncoderDecoderFamily(Family):
         "do_blenderbot_90_layernorm": False,
     }
     NO_EFFECT = "extra_pos_embeddings|force_bos_token_to_be_generated|save_step|replacing_rate|student_.*_layers"
-    ALIASES = {
-        "hidden_size": "d_model",
-        "num_attention_heads": "encoder_attention_heads",
-        "num_hidden_layers": "encoder_layers",
-    }
+    ALIASES = {"hidden_size": "d_model", "num_attention_heads": "encoder_attention_heads"}
+    ALIASES |= {"num_hidden_layers": "encoder_layers"}
     ZERO = ("final_logits_bias",)
     NAMES = {
         "source_embedding.tokens": ".encoder.embed_tokens",
@@ -255,13 +252,10 @@ ROPE = {"default": "default", "linear": "linear", "llama3": "llama3"}
 
 def rotary_section(config: Config) -> Config:
     """The keys of the rotation: `rope_parameters`, which is `rope_scaling` in older files."""
-    if (
-        config.has("rope_parameters")
-        and config.has("rope_scaling")
-        and config.get("rope_parameters") != config.get("rope_scaling")
-    ):
+    newer, older = config.get("rope_parameters"), config.get("rope_scaling")
+    if None not in (newer, older) and newer != older:
         config.refuse("rope_scaling", "it differs from rope_parameters; remove the one that does not apply")
-    rope = config.section("rope_parameters" if config.has("rope_parameters") else "rope_scaling")
+    rope = config.section("rope_scaling" if newer is None else "rope_parameters")
     rope.rename({"type": "rope_type"})
     return rope
 

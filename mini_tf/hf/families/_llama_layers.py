@@ -15,19 +15,23 @@ GATED = {
 """Their words for the activation of a gate, and ours."""
 
 
-def head_width(config: Config) -> int:
-    """The default of head_dim."""
-    return max(1, config.integer("hidden_size") // config.integer("num_attention_heads"))
+def as_heads(config: Config) -> int:
+    """The default of num_key_value_heads."""
+    return config.integer("num_attention_heads")
 
 
-def llama_keys(eps: float, n_kv_heads: Any = None, head_dim: Any = head_width) -> tuple[ConfigKey, ...]:
-    """`Family.KEYS`, by the defaults that differ. n_kv_heads: None if the key is required."""
+def llama_keys(eps: float, n_kv_heads: Any = None, head_dim: int | None = None) -> tuple[ConfigKey, ...]:
+    """`Family.KEYS`, by the defaults that differ. n_kv_heads: None if the key is required. head_dim: None if usual."""
+
+    def usual(config: Config) -> int:
+        return max(1, config.integer("hidden_size") // config.integer("num_attention_heads"))
+
     return (
         ConfigKey("hidden_size", "d_model"),
         ConfigKey("num_hidden_layers", "n_layers"),
         ConfigKey("num_attention_heads", "n_heads"),
         ConfigKey("num_key_value_heads", "n_kv_heads", n_kv_heads),
-        ConfigKey("head_dim", "d_k", head_dim),
+        ConfigKey("head_dim", "d_k", head_dim or usual),
         ConfigKey("intermediate_size", "d_ff"),
         ConfigKey("hidden_act", "activation", "silu", GATED),
         ConfigKey("rms_norm_eps", "norm_eps", eps),
@@ -35,11 +39,6 @@ def llama_keys(eps: float, n_kv_heads: Any = None, head_dim: Any = head_width) -
         ConfigKey("mlp_bias", "bias", False),
         ConfigKey("tie_word_embeddings", "tied", False),
     )
-
-
-def as_heads(config: Config) -> int:
-    """The default of num_key_value_heads."""
-    return config.integer("num_attention_heads")
 
 
 class LlamaLayers(Family):
@@ -63,9 +62,8 @@ class LlamaLayers(Family):
             keys.only("partial_rotary_factor", 1.0, 1)
         bias = config.flag("attention_bias", False)
         if bias != config.flag("mlp_bias", False):
-            config.refuse(
-                "mlp_bias", "minitf has biases in all linear layers or in none, so it must equal attention_bias"
-            )
+            must = "minitf has biases in all linear layers or in none, so it must equal attention_bias"
+            config.refuse("mlp_bias", must)
         return super().settings(config, head) | {"bias": bias}
 
     def positions(self, config: Config) -> dict[str, Any]:

@@ -18,8 +18,7 @@ class Settings(EncoderDecoderFamily):
     FIXED = {**EncoderDecoderFamily.FIXED, "embed_norm": True}
     ONLY = {**EncoderDecoderFamily.ONLY, "normalize_embedding": True, "static_position_embeddings": False}
     TIED = {
-        name: ".shared.weight"
-        for name in (".encoder.embed_tokens.weight", ".decoder.embed_tokens.weight", "lm_head.weight")
+        f"{name}.weight": ".shared.weight" for name in (".encoder.embed_tokens", ".decoder.embed_tokens", "lm_head")
     }
 
     def names(self, model: Any, head: Head) -> Names:

@@ -57,11 +57,8 @@ class Settings(DecoderFamily):
         share = keys.number(key, 0.25)
         rotated = int(min(head_dim * share, LARGEST))
         if rotated != 1 and rotated not in range(2, head_dim + 1, 2):  # of one dimension both rotate a pair
-            keys.refuse(
-                key,
-                f"of {head_dim} dimensions of a head it rotates {rotated}, which must be an even number from 2 to"
-                f" {head_dim}",
-            )
+            must = f"which must be an even number from 2 to {head_dim}"
+            keys.refuse(key, f"of {head_dim} dimensions of a head it rotates {rotated}, {must}")
         return share
 
     def positions_config(self, model: Any) -> dict[str, Any]:

@@ -23,10 +23,8 @@ class Settings(EncoderDecoderFamily):
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
         size = config.integer("vocab_size")
         if config.integer("decoder_vocab_size", size) != size:
-            config.refuse(
-                "decoder_vocab_size",
-                f"of models with two vocabularies minitf reads none, so it must be vocab_size, {size}",
-            )
+            must = f"of models with two vocabularies minitf reads none, so it must be vocab_size, {size}"
+            config.refuse("decoder_vocab_size", must)
         shared = config.flag("share_encoder_decoder_embeddings", True)
         return super().settings(config, head) | {"shared_embeddings": shared}
 

@@ -41,7 +41,6 @@ class ExportRequest:
     note: str | None = None
 
     def write(self, files: Mapping[str, Content]) -> None:
-        """Write files into the folder, by their names in it."""
         with storage_errors(f"writing {self.folder}"):
             for name, content in files.items():
                 (self.folder / name).parent.mkdir(exist_ok=True)

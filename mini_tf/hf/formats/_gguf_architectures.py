@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mini_tf.hf.families import NEXT_TOKEN, Head
-from mini_tf.hf.family_model import FamilyModel
+from mini_tf.hf.family_choice import FamilyModel
 from mini_tf.hf.layouts import GgufArchitecture
 from mini_tf.system.errors import RunFault
 
@@ -161,12 +161,10 @@ def _written(
 
 def frequency_factors(rotation: Mapping[str, Any], width: int) -> Tensor:
     """(width/2,): what each frequency of a rotation is divided by. rotation: the keys of config.json."""
-    pair = torch.arange(0, width, 2, dtype=torch.float64)
+    pair, context = torch.arange(0, width, 2, dtype=torch.float64), rotation.get("original_max_position_embeddings")
     if rotation["rope_type"] == "linear":
         return torch.full(pair.shape, float(rotation["factor"]))
-    rotations = (
-        rotation["original_max_position_embeddings"] * rotation["rope_theta"] ** (-pair / width) / (2 * torch.pi)
-    )
+    rotations = context * rotation["rope_theta"] ** (-pair / width) / (2 * torch.pi)
     low, high = rotation["low_freq_factor"], rotation["high_freq_factor"]
     kept: Tensor = ((rotations - low) / (high - low)).clamp(0, 1)
     factors: Tensor = 1 / (kept + (1 - kept) / rotation["factor"])
@@ -174,7 +172,6 @@ def frequency_factors(rotation: Mapping[str, Any], width: int) -> Tensor:
 
 
 def _laid_out(architecture: GgufArchitecture, name: str, tensor: Tensor, heads: int, keys: Mapping[str, Any]) -> Tensor:
-    """A tensor as llama.cpp stores it."""
     if architecture.interleaved is None:
         return tensor.t().contiguous() if ".c_" in name and tensor.dim() == 2 else tensor
     for part, n in (("q_proj", heads), ("k_proj", keys["attention.head_count_kv"])):

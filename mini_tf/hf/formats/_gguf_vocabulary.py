@@ -43,9 +43,8 @@ def vocabulary_of(loaded: LoadedModel) -> GgufVocabulary:
         fault = f"its model is {model['type']}, and must be BPE or WordPiece"
         raise RunFault(f"llama.cpp has no tokenizer like this one: {fault}")
     if not model["merges"]:
-        raise RunFault(
-            "llama.cpp reads no vocabulary without merges, such as bytes alone; train with tokenizer.kind=bpe"
-        )
+        fault = "llama.cpp reads no vocabulary without merges, such as bytes alone"
+        raise RunFault(f"{fault}; train with tokenizer.kind=bpe")
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
     keys = _tokens(loaded, content) | _special(loaded)
     if model.get("byte_fallback"):
@@ -55,15 +54,13 @@ def vocabulary_of(loaded: LoadedModel) -> GgufVocabulary:
 
 
 def _tokens(loaded: LoadedModel, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Tokens by their ids, and their types."""
-    size = loaded.tokenizer.vocabulary.size
-    tokens = {id: name for name, id in content["model"]["vocab"].items()} | {
-        token["id"]: token["content"] for token in content["added_tokens"]
-    }
-    special = {token["id"] for token in content["added_tokens"] if token["special"]}
+    ids, added = range(loaded.tokenizer.vocabulary.size), content["added_tokens"]
+    tokens = {id: name for name, id in content["model"]["vocab"].items()}
+    tokens |= {token["id"]: token["content"] for token in added}
+    normal = tokens.keys() - {token["id"] for token in added if token["special"]}
     return {
-        "tokens": [tokens.get(id, f"[unused{id}]") for id in range(size)],
-        "token_type": [CONTROL if id in special else NORMAL if id in tokens else CONTROL for id in range(size)],
+        "tokens": [tokens.get(id, f"[unused{id}]") for id in ids],
+        "token_type": [NORMAL if id in normal else CONTROL for id in ids],
     }
 
 
@@ -88,15 +85,8 @@ def _wordpiece(loaded: LoadedModel, content: Mapping[str, Any]) -> GgufVocabular
         for token, type in zip(keys["tokens"], keys["token_type"], strict=True)
     ]
     lower, strips = bool(normalizer.get("lowercase")), normalizer.get("strip_accents")
-    roles = {
-        "bos_token_id": before[0],
-        "cls_token_id": before[0],
-        "seperator_token_id": ends[0],
-        "unknown_token_id": vocabulary.unk,
-        "padding_token_id": vocabulary.pad,
-        "mask_token_id": vocabulary.mask,
-    }
-    keys |= {name: int(id) for name, id in roles.items() if id is not None}
+    keys |= _ids(bos=before[0], cls=before[0], seperator=ends[0], unknown=vocabulary.unk)
+    keys |= _ids(padding=vocabulary.pad, mask=vocabulary.mask)
     keys |= {"tokens": words, "token_type_count": max(1, loaded.model.n_types)}
     keys |= {"add_bos_token": True, "add_sep_token": True}
     keys |= {"normalizer.lowercase": lower, "normalizer.strip_accents": lower if strips is None else bool(strips)}
@@ -116,9 +106,8 @@ def _wordpiece(loaded: LoadedModel, content: Mapping[str, Any]) -> GgufVocabular
 def _pre_tokenizer(content: Mapping[str, Any]) -> tuple[str, str]:
     """llama.cpp's word for how texts are split into words, and what differs from it."""
     if content["normalizer"] is not None:
-        raise RunFault(
-            f"llama.cpp does not change texts before it splits them, as {_shown(content['normalizer'])} does"
-        )
+        changes = _shown(content["normalizer"])
+        raise RunFault(f"llama.cpp does not change texts before it splits them, as {changes} does")
     given = content["pre_tokenizer"] or {}
     steps: Sequence[Mapping[str, Any]] = given.get("pretokenizers", [given])
     *splits, last = steps
@@ -126,13 +115,9 @@ def _pre_tokenizer(content: Mapping[str, Any]) -> tuple[str, str]:
         raise RunFault(f"llama.cpp has no tokenizer that splits texts as {_shown(given)}")
     patterns = [step.get("pattern", {}).get("Regex", _shown(step)) for step in splits]
     if content["model"]["merges"] and not last["use_regex"]:
-        words = [PATTERNS.get(pattern) for pattern in patterns]
-        if (
-            len(words) == 1
-            and words[0] is not None
-            and bool(content["model"].get("ignore_merges")) == (words[0] == "llama-bpe")
-        ):
-            return words[0], ""
+        word = PATTERNS.get(patterns[0]) if len(patterns) == 1 else None
+        if word is not None and bool(content["model"].get("ignore_merges")) == (word == "llama-bpe"):
+            return word, ""
     elif patterns in ([], [LONG_WORDS]) and not content["model"].get("ignore_merges"):
         long = f"words of more than {MAX_WORD_LENGTH} characters are cut here, and not by llama.cpp"
         return "gpt-2", long if patterns else ""
@@ -156,27 +141,25 @@ def _sentencepiece(content: Mapping[str, Any], keys: dict[str, Any], merges: Seq
     ]
     scores = [-float(ranks.get(token, len(ranks))) for token in keys["tokens"]]
     first = steps[0]["type"] == "Prepend" or steps[0].get("prepend_scheme", "never") != "never"
-    prefix = {"add_space_prefix": first}
-    return GgufVocabulary("llama", keys | {"token_type": types, "scores": scores, "pre": "default"} | prefix)
+    keys |= {"token_type": types, "scores": scores, "pre": "default", "add_space_prefix": first}
+    return GgufVocabulary("llama", keys)
 
 
 def _special(loaded: LoadedModel) -> dict[str, Any]:
-    """Special tokens by role, and what stands before a text."""
     vocabulary = loaded.tokenizer.vocabulary
     before, _ = text_affixes(loaded)
     if len(before) > 1:
         raise RunFault(f"llama.cpp puts one token before a text, and this model has {len(before)} there")
     end = vocabulary.ends[0] if vocabulary.ends else vocabulary.separator
-    roles = {
-        "bos_token_id": before[0] if before else vocabulary.bos_id,
-        "eos_token_id": end,
-        "unknown_token_id": vocabulary.unk,
-        "padding_token_id": vocabulary.pad,
-    }
-    keys: dict[str, Any] = {name: int(id) for name, id in roles.items() if id is not None}
+    keys = _ids(bos=before[0] if before else vocabulary.bos_id, eos=end, unknown=vocabulary.unk, padding=vocabulary.pad)
     keys |= {"add_bos_token": bool(before), "add_eos_token": False}
     settings = json.loads(tokenizer_files(loaded)["tokenizer_config.json"])
     return keys | ({"chat_template": settings["chat_template"]} if "chat_template" in settings else {})
+
+
+def _ids(**roles: int | None) -> dict[str, Any]:
+    """Keys of the special tokens that there are."""
+    return {f"{role}_token_id": int(id) for role, id in roles.items() if id is not None}
 
 
 def _shown(value: Any) -> str:

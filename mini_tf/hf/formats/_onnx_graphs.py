@@ -127,7 +127,6 @@ class NextTokens(nn.Module):
         return (logits, *(_at(mixed.state or {}, leaf.path) for leaf in self.leaves))
 
     def start(self, rows: int) -> list[Tensor]:
-        """The tensors of the state before the first token."""
         state = self.model.start(rows)
         return [_at(state, leaf.path) for leaf in self.leaves]
 
@@ -179,7 +178,6 @@ class SourceEncoder(nn.Module):
         self.model = model
 
     def parts(self, ids: Tensor, mask: Tensor) -> dict[tuple[str, str], Tensor]:
-        """By layer and key."""
         memory = self.model.encode(Tokens(ids, TokenPositions.of_mask(mask)))
         named = [*((str(n), layer) for n, layer in enumerate(memory.layers or []))]
         named += [] if memory.copy is None else [("copy", memory.copy)]
@@ -206,13 +204,11 @@ def whole_text(model: Model, task: nn.Module, by_token: bool, scale: float, mean
 
 
 def decoder(model: Model) -> list[Graph]:
-    """The graph of a decoder with its state."""
     return [_decoder_graph("model.onnx", NextTokens(model))]
 
 
 @torch.no_grad()
 def encoder_decoder(model: Model) -> list[Graph]:
-    """The graphs of the two stacks."""
     encoder = SourceEncoder(model)
     example = _ids_and_mask(SOURCE_TOKENS)
     parts = encoder.parts(*example.values())
@@ -247,7 +243,6 @@ def _decoder_graph(file: str, module: NextTokens, source: Mapping[str, Tensor] =
 
 
 def _grown(empty: Tensor, axis: int | None) -> Tensor:
-    """A tensor of a state after some tokens."""
     shape: list[Any] = [ROWS, *empty.shape[1:]]
     if axis is not None:
         shape[axis] = PAST_TOKENS

@@ -76,7 +76,6 @@ def write_graph(graph: Graph, path: Path, notes: Mapping[str, str]) -> None:
 
 
 def _converted(graph: Graph, path: Path) -> Any:
-    """The graph as a protobuf of ONNX."""
     # One size of many inputs: else guards say in pairs that they are equal, and torch.onnx cannot read so many.
     sizes = [size for axes in graph.axes.values() for size in axes.values()]
     dynamic: dict[str, Any] = {size: torch.export.Dim(size) for size in (BATCH, SOURCE_LENGTH) if sizes.count(size) > 2}
@@ -129,16 +128,13 @@ class OnnxSession:
             raise RunFault(f"{path}: onnxruntime cannot load it: {one_line(str(error))[:200]}") from error
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
-        """Its outputs for inputs by name."""
         return [torch.from_numpy(np.asarray(output)) for output in self.run(self.arrays(inputs))]
 
     @staticmethod
     def arrays(inputs: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-        """Inputs as the runtime takes them."""
         return {name: tensor.contiguous().numpy() for name, tensor in inputs.items()}
 
     def run(self, arrays: Mapping[str, np.ndarray]) -> Sequence[Any]:
-        """Its outputs as arrays."""
         try:
             outputs: Sequence[Any] = self._session.run(None, dict(arrays))
         except Exception as error:
@@ -182,7 +178,6 @@ class Exports:
         return {SOURCE_MASK: batch.source_mask, **dict(zip(self.graphs[0].outputs, found, strict=True))}
 
     def start(self, batch: Batch) -> list[Tensor]:
-        """The state before the first token."""
         module = self.graphs[-1].module
         return [*module.start(len(batch.ids))] if isinstance(module, NextTokens) else []
 
@@ -234,7 +229,6 @@ def parity(exports: Exports, batch: Batch, reader: str, written_as: str) -> Pari
 
 
 def padded_on_the_left(batch: Batch) -> Batch:
-    """The same rows with the padding in front."""
     order = batch.mask.argsort(dim=1, stable=True)
     return replace(batch, ids=batch.ids.gather(1, order), mask=batch.mask.gather(1, order))
 

@@ -21,10 +21,9 @@ from mini_tf.hf.family_choice import CONFIG
 from mini_tf.hf.formats import Exported, ExportRequest, Format
 from mini_tf.hf.formats._code import fresh_reader, text_models
 from mini_tf.hf.formats._code.model_code import MODELING, ModelCode, all_tensors, task_facts, task_outputs, written_code
-from mini_tf.hf.generation_settings import generation_files
 from mini_tf.hf.model_folder import WEIGHTS
 from mini_tf.hf.proof import Batch, Parity, differences, make_batch, max_or_nan, token_logits
-from mini_tf.hf.tokenizer_config import tokenizer_files
+from mini_tf.hf.tokenizer_config import generation_files, tokenizer_files
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.values import one_line
@@ -104,7 +103,6 @@ def _proof(loaded: LoadedModel, code: ModelCode, folder: Path) -> Parity:
 
 
 def reference(loaded: LoadedModel, batch: Batch) -> Tensor:
-    """The outputs of the model for a batch."""
     model = loaded.model
     if (task := task_outputs(loaded)) is None:
         return token_logits(model, batch)

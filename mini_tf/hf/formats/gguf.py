@@ -16,8 +16,7 @@ from torch import Tensor
 
 import mini_tf
 from mini_tf.hf.families import Family
-from mini_tf.hf.family_choice import WAY
-from mini_tf.hf.family_model import FamilyModel, as_family
+from mini_tf.hf.family_choice import WAY, FamilyModel, as_family
 from mini_tf.hf.formats import Exported, ExportRequest, Format
 from mini_tf.hf.formats._gguf_architectures import CLASSES, CLASSIFIER, ROTATIONS, GgufModel, activation_of, as_gguf
 from mini_tf.hf.formats._gguf_vocabulary import GgufVocabulary, vocabulary_of
@@ -133,7 +132,6 @@ class GgufFile:
         assert self.keys["general.architecture"] == architecture.word
 
     def key(self, name: str, default: Any = None) -> Any:
-        """A key of the architecture."""
         return self.keys.get(f"{self.architecture.word}.{name}", default)
 
     @torch.no_grad()

@@ -1,6 +1,6 @@
 """The LoRA adapter of a run alone, in PEFT's format; read back, its products are those of the run."""
 
-from mini_tf.hf.family_model import find_family
+from mini_tf.hf.family_choice import find_family
 from mini_tf.hf.formats import Exported, ExportRequest, Format
 from mini_tf.hf.peft_files import CONFIG, MERGED, WEIGHTS, read_adapter, written_adapter
 from mini_tf.run import tensors

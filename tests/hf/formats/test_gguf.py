@@ -1,6 +1,7 @@
-"""Runs as GGUF files: what is read back gives the logits and the token ids of the run."""
+"""Decoders as GGUF files: what is read back gives the logits and the token ids of the run; and which recipes go out."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,15 @@ import torch
 from commands import minitf, refused, trained
 from families import transformers
 from hostile import HOSTILE
+from test_onnx import loaded
 
 from mini_tf.hf.formats._gguf_architectures import frequency_factors
+from mini_tf.hf.formats.gguf import gguf_model
+from mini_tf.hf.formats.onnx import graphs_of
 from mini_tf.nn.tokens import Tokens
 from mini_tf.positions.rotary import LongWavelengths, Rotary
+from mini_tf.recipe.arguments import presets
+from mini_tf.system.errors import RunFault
 from mini_tf.trained.opening import open_trained
 
 gguf = pytest.importorskip("gguf", reason="needs minitf[gguf]")
@@ -133,3 +139,30 @@ def test_a_model_that_no_architecture_computes_is_refused_with_all_reasons(tmp_p
     reasons = ("llama has the activation silu, not gelu", "arcee has the activation relu, not gelu")
     refused(done, "llama.cpp has no LlamaForCausalLM like this one", *reasons, exit_code=5)
     assert not (tmp_path / "out").exists()
+
+
+PAGE = (Path(__file__).parents[3] / "mini_tf" / "hf" / "README.md").read_text()
+TABLE = PAGE.partition("| recipe | ONNX | GGUF |")[2].partition("\n\n")[0]
+ROWS = {name: row for name, row in re.findall(r"\| `([\w-]+)` \| (.+ \| .+) \|", TABLE) if name in presets()}
+
+
+def row(name: str) -> str:
+    model = loaded(name)
+    try:
+        onnx = " and ".join(f"`{graph.file}`" for graph in graphs_of(model))
+    except RunFault as fault:
+        onnx = f"no: {fault.message.partition(': ')[2]}"
+    try:
+        _, written = gguf_model(model, gguf)
+        tokenizer = model.recipe.tokenizer.kind
+        word = written.architecture.word
+        llama_cpp = f"`{word}`" if tokenizer == "bpe" else f"no: `{word}`, but the tokenizer is {tokenizer}"
+    except RunFault as fault:
+        computed = re.search(r"llama.cpp .*", fault.message)
+        llama_cpp = f"no: {computed[0]}" if computed else "no, as no family has it"
+    return f"{onnx} | {llama_cpp}"
+
+
+def test_the_page_says_which_recipe_goes_to_which_format() -> None:
+    rows = {name: row(name) for name in sorted(presets()) if not name.startswith("cbow-ladder")}
+    assert rows == ROWS, "\n".join(f"| `{name}` | {where} |" for name, where in rows.items())

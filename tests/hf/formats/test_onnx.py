@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.hf.formats import _onnx_measures, onnx
+from mini_tf.hf.formats import onnx
 from mini_tf.hf.formats._onnx_graphs import Graph
 from mini_tf.hf.formats._onnx_running import Exports, parity, write_graph
 from mini_tf.hf.proof import make_batch
@@ -181,8 +181,8 @@ def test_the_record_has_differences_metrics_and_times(exported: tuple[Path, Path
 
 
 def test_int8_is_kept_if_it_is_faster_and_no_metric_is_worse() -> None:
-    def metrics(**values: float) -> _onnx_measures.Metrics:
-        return _onnx_measures.Metrics(values, "" if values else "no data", frozenset({"loss"}))
+    def metrics(**values: float) -> onnx.Metrics:
+        return onnx.Metrics(values, "" if values else "no data", frozenset({"loss"}))
 
     fast, slow = ({"text": {"onnx": 1.0, "onnx_int8": seconds}} for seconds in (0.5, 0.99))
     fp32 = metrics(loss=2.0, f1=0.5)

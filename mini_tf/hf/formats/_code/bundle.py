@@ -189,7 +189,6 @@ class Bundle:
         return "\n".join(["from __future__ import annotations\n", *given, *alias])
 
     def _written(self, piece: _Piece, parts: list[ast.AST]) -> str:
-        """The text of a statement in the file."""
         module, statement = piece
         first, last = module.line_span(statement, module.tree.body)
         edits = [edit for part in parts for edit in self._edits(module, part)]

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 import mini_tf
-from mini_tf.hf.family_choice import label_names, token_ids
+from mini_tf.hf.family_choice import label_names
 from mini_tf.hf.formats._code import plain_settings, text_models, transformer_classes
 from mini_tf.hf.formats._code.bundle import Bundle
 from mini_tf.hf.formats._code.source_text import Known
+from mini_tf.hf.tokenizer_config import token_ids
 from mini_tf.nn.layers.head import Head
 from mini_tf.nn.layers.word_characters import WordFeatures
 from mini_tf.nn.model import ModelSettings

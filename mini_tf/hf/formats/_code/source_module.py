@@ -79,7 +79,6 @@ class SourceModule(SourceText):
         return {alias.asname or alias.name: (base, alias.name) for alias in node.names}
 
     def is_own(self, module: str) -> bool:
-        """Whether a module is a source."""
         return module.partition(".")[0] in self.packages
 
     def uses(self, part: ast.AST) -> Uses:

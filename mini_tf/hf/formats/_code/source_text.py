@@ -119,7 +119,8 @@ class SourceText:
         self._read(text)
         while edits := [*_folded(self)]:
             self._read(edited(self.text, edits))
-        self._read(edited(self.text, [*_plain_fields(self)]))
+        if edits := [*_plain_fields(self)]:
+            self._read(edited(self.text, edits))
 
     def _read(self, text: str) -> None:
         self.text, self.tree = text, ast.parse(text)
@@ -134,7 +135,6 @@ class SourceText:
         return self._starts[line - 1] + (column if text.isascii() else len(text.encode()[:column].decode()))
 
     def span(self, node: Any) -> tuple[int, int]:
-        """The characters of a node."""
         return self._offset(node.lineno, node.col_offset), self._offset(node.end_lineno, node.end_col_offset)
 
     def line_span(self, node: Any, body: Sequence[ast.stmt]) -> tuple[int, int]:
@@ -147,7 +147,6 @@ class SourceText:
         return self._starts[first - 1], self._starts[(after if documented else node).end_lineno]
 
     def line_start(self, at: int) -> int:
-        """The first character of the line of a character."""
         return self.text.rfind("\n", 0, at) + 1
 
     def lines_of(self, node: Any) -> Edit:
