@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from commands import QUIET, TINY, Done, content, minitf, trained
+from commands import QUIET, TINY, Done, change, content, flip, minitf, trained
 from hang import ending
 from safetensors.torch import load_file, save_file
 
@@ -90,17 +90,7 @@ def refused(done: Done, *words: str, exit_code: int = 5) -> None:
     assert len(done.stderr.splitlines()[-1]) < 2000
 
 
-def change(path: Path, **fields: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
-
-
 # Damage by accident: C3, C4, C18
-
-
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[-3] ^= 4
-    path.write_bytes(data)
 
 
 def zero_filled(checkpoint: Path) -> None:
@@ -212,14 +202,8 @@ def test_c18_a_checkpoint_that_cannot_be_read_is_passed_over_even_where_it_canno
 
 def test_c18_a_model_that_is_lost_with_its_checkpoint_gives_way_to_the_next_best_aloud(tmp_path: Path) -> None:
     """Evaluated at every save; the first is the best, and rotation keeps the newest alone."""
-    worse = (
-        "eval.every_steps=2",
-        "checkpoint.keep_last=1",
-        "checkpoint.keep_best=0",
-        "optimizer.lr=9",
-        "schedule.warmup=0",
-        "optimizer.clip=0",
-    )
+    keep = ("eval.every_steps=2", "checkpoint.keep_last=1", "checkpoint.keep_best=0")
+    worse = (*keep, "optimizer.lr=9", "schedule.warmup=0", "optimizer.clip=0")
     run = trained(tmp_path / "run", *RECIPE, *worse)
     record = json.loads((run / "run.json").read_text())
     assert (os.listdir(run / "checkpoints"), record["model"]["step"]) == (["step-00000006"], 2)
@@ -524,17 +508,8 @@ def test_c5_a_command_tells_a_damaged_checkpoint_in_one_line(copy: Path) -> None
 # What lies in a run folder may lead nowhere else: C16
 
 
-NAMES = [
-    "metrics.jsonl",
-    "timing.jsonl",
-    "log.txt",
-    "samples",
-    "checkpoints",
-    ".tmp-run.json",
-    ".tmp-model.safetensors",
-    "loss.svg",
-    "run.json",
-]
+NAMES = ["metrics.jsonl", "timing.jsonl", "log.txt", "samples", "checkpoints", "loss.svg", "run.json"]
+NAMES += [".tmp-run.json", ".tmp-model.safetensors"]
 INSIDE = [
     f"checkpoints/{name}"
     for name in (".tmp-step-00000006", ".trash-step-00000002", ".bad-step-00000002.0", "step-00000009")
@@ -1062,14 +1037,8 @@ def test_c5_half_a_pair_in_run_json_is_written_back_as_it_was(cut: Path) -> None
 
 
 STREAM = (
-    *(
-        "train.stream=true",
-        "model.attention.kind=window",
-        "model.attention.window=8",
-        "model.positions.kind=rotary",
-        "data.pack=concat",
-    ),
-    *("train.micro_batch_size=4", "train.batch_size=8"),
+    *("train.stream=true", "model.attention={kind: window, window: 8}", "model.positions.kind=rotary"),
+    *("data.pack=concat", "train.micro_batch_size=4", "train.batch_size=8"),
 )
 
 

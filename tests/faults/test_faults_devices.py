@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import QUIET, TINY, content, minitf, told, trained
+from commands import QUIET, TINY, change, content, minitf, told, trained
 
 from mini_tf.run.disk import Disk
 from mini_tf.training.machine import device
@@ -74,8 +74,7 @@ def test_a_start_that_is_refused_for_its_device_changes_nothing_of_the_run_that_
     if found == "done":
         stood, extend = run, ("train.steps=1", "--extend", "10")
     else:
-        record = json.loads((stood / "run.json").read_text())
-        (stood / "run.json").write_text(json.dumps(record | {"state": "running" if found == "killed" else "stopped"}))
+        change(stood / "run.json", state="running" if found == "killed" else "stopped")
         (stood / "checkpoints" / ".tmp-step-00000008").mkdir()  # of the start that was killed
         extend = UNFINISHED
     if found == "damaged":
@@ -174,14 +173,8 @@ def test_a_device_that_fails_ends_the_run_and_the_same_command_continues(
 def test_a_run_that_goes_on_with_other_threads_says_so_or_is_refused(
     exact: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = (
-        "runtime.device=cpu",
-        "runtime.precision=fp32",
-        "runtime.compile=false",
-        "train.micro_batch_size=8",
-        "log.samples=0",
-    )
-    recipe = (*found, *(("checkpoint.resume=exact",) if exact else ()))
+    found = ("runtime.device=cpu", "runtime.precision=fp32", "runtime.compile=false", "train.micro_batch_size=8")
+    recipe = (*found, "log.samples=0", *(("checkpoint.resume=exact",) if exact else ()))
     run = tmp_path / "run"
     monkeypatch.setattr(device, "_tunable", lambda device, threads: frozenset())
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import minitf, refused, trained
+from commands import change, flip, minitf, refused, trained
 from safetensors.torch import load_file
 from strangers import FOLDER
 
@@ -51,8 +51,7 @@ def checkpoint(run: Path, step: int) -> Path:
 
 def say(folder: Path, step: int, **changes: Any) -> None:
     """Change what a checkpoint's manifest says."""
-    path = checkpoint(folder, step) / MANIFEST
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    change(checkpoint(folder, step) / MANIFEST, **changes)
 
 
 def rewrite(run: Path, step: int, weights: dict[str, torch.Tensor]) -> None:
@@ -156,16 +155,10 @@ def test_checkpoints_of_other_shapes_have_no_mean(copy: Path) -> None:
     refused(minitf("evaluate", copy, "--average", "1"), "step-00000005", "other is not expected", exit_code=5)
 
 
-def flip(path: Path) -> None:
-    content = bytearray((path / MODEL).read_bytes())
-    content[-2] ^= 0x40
-    (path / MODEL).write_bytes(content)
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (flip, "is damaged: model.safetensors: wrong checksum"),
+        (lambda path: flip(path / MODEL), "is damaged: model.safetensors: wrong checksum"),
         (lambda path: (path / MODEL).unlink(), "is damaged: model.safetensors: No such file"),
         (lambda path: (path / MANIFEST).write_text("{"), "is damaged: MANIFEST.json: not a manifest"),
         (lambda path: say(path.parents[1], 2, run="another"), "belongs to another run"),

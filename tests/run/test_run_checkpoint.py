@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from commands import flip
 
 from mini_tf.run import tensors
 from mini_tf.run.checkpoint import COUNTERS, FILES, MANIFEST, MODEL, OBJECTIVE, Checkpoint, Checkpoints
@@ -50,12 +51,6 @@ def test_a_save_asks_for_room_for_itself_and_for_as_much_again(tmp_path: Path) -
     assert saved(tmp_path, 10, disk=Measured(needed)).verify(10).step == 10
 
 
-def flip_a_bit(checkpoint: Path) -> None:
-    data = bytearray((checkpoint / COUNTERS).read_bytes())
-    data[7] ^= 1
-    (checkpoint / COUNTERS).write_bytes(data)
-
-
 def point_out_of_the_folder(checkpoint: Path) -> None:
     manifest = json.loads((checkpoint / MANIFEST).read_text())
     manifest["files"]["../../etc/passwd"] = manifest["files"].pop(MODEL)
@@ -65,7 +60,7 @@ def point_out_of_the_folder(checkpoint: Path) -> None:
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "truncated": lambda checkpoint: os.truncate(checkpoint / MODEL, 10),
     "zero-filled": lambda checkpoint: (checkpoint / MODEL).write_bytes(bytes(len(parts(20)[MODEL]))),
-    "bit-flipped": flip_a_bit,
+    "bit-flipped": lambda checkpoint: flip(checkpoint / COUNTERS),
     "file-missing": lambda checkpoint: (checkpoint / MODEL).unlink(),
     "manifest-no-json": lambda checkpoint: (checkpoint / MANIFEST).write_text("{not json"),
     "manifest-nested": lambda checkpoint: (checkpoint / MANIFEST).write_text("[" * 100_000),
@@ -138,7 +133,7 @@ def test_saving_a_step_again_changes_nothing(tmp_path: Path) -> None:
 
 def test_saving_a_step_whose_checkpoint_is_damaged_sets_that_aside(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 10, 20)
-    flip_a_bit(checkpoints.path(20))
+    flip(checkpoints.path(20) / COUNTERS)
     checkpoints.save(20, parts(21), score=None)
     assert (checkpoints.verify(20).folder / MODEL).read_bytes() == parts(21)[MODEL]
     assert sorted(os.listdir(checkpoints.folder)) == [".bad-step-00000020.0", "step-00000010", "step-00000020"]

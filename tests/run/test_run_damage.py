@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commands import DATA, QUIET, TINY, minitf, trained
+from commands import DATA, QUIET, TINY, flip, minitf, trained
 
 from mini_tf.data.examples import Labels
 from mini_tf.recipe.reading import read
@@ -20,13 +20,6 @@ FROZEN = DATA / "formats" / "1"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(tmp_path_factory.mktemp("damage") / "run", "train.steps=2", "model.d_model=8", "train.context=16")
-
-
-def flip(path: Path) -> None:
-    """Change a byte of the last tensor."""
-    content = bytearray(path.read_bytes())
-    content[-2] ^= 0x40
-    path.write_bytes(content)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from commands import DATA, minitf, refused
+from commands import DATA, change, minitf, refused
 from pydantic import Field
 
 from mini_tf.attention import window
@@ -294,7 +294,7 @@ def test_a_run_of_this_format_that_was_interrupted_continues_to_its_end(tmp_path
 def test_a_run_of_another_format_is_refused_with_the_way_out(tmp_path: Path) -> None:
     copy = Path(shutil.copytree(FROZEN, tmp_path / "run"))
     record = copy / "run.json"
-    record.write_text(json.dumps(json.loads(record.read_text()) | {"format": 2}))
+    change(record, format=2)
     message = f"{record} has format 2; this version of minitf reads format 1"
     hint = "train again, or use the version of minitf that wrote it"
     for command in (

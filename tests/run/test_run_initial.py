@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from commands import DATA, EXACT, ROOT, TINY, minitf, refused, trained
+from commands import DATA, EXACT, ROOT, TINY, change, minitf, refused, trained
 from torch import Tensor
 
 from mini_tf.data.examples import Labels
@@ -350,15 +350,10 @@ def copy(runs: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(runs / "decoder", tmp_path / "begun"))
 
 
-def unpublished(run: Path) -> None:
-    record = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(record | {"model": None}))
-
-
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (unpublished, "has no trained model yet; train it first"),
+        (lambda run: change(run / "run.json", model=None), "has no trained model yet; train it first"),
         (lambda run: (run / "run.json").unlink(), "is not a run folder"),
         (lambda run: (run / "run.json").write_text("{}"), "run.json is damaged"),
         (lambda run: (run / "model.safetensors").write_bytes(b"x" * 99), "model.safetensors"),
