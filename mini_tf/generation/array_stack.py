@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mini_tf.generation.kv_cache import KVCache
+from mini_tf.generation.fast_attention import KVCache
 from mini_tf.generation.position_cache import StepPosition
 from mini_tf.nn.attention import qk_norm_eps
 from mini_tf.nn.block import Block, ResidualStep

@@ -17,8 +17,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mini_tf.generation.array_stack import ArrayStack
-from mini_tf.generation.fast_attention import Cache, Position, RecurrentStep, SoftmaxStep, UnitStep
-from mini_tf.generation.kv_cache import FixedKVCache, KVCache
+from mini_tf.generation.fast_attention import (
+    Cache,
+    FixedKVCache,
+    KVCache,
+    Position,
+    RecurrentStep,
+    SoftmaxStep,
+    UnitStep,
+)
 from mini_tf.generation.position_cache import FixedPositions, PositionCache
 from mini_tf.nn.block import Block, ResidualStep
 from mini_tf.nn.layers.embedding import Embedding

@@ -203,11 +203,7 @@ def hidden_at(model: Model, rows: Sequence[Row]) -> Tensor:
 
 @torch.inference_mode()
 def predict_targets(
-    model: Model,
-    hidden: Tensor,
-    labels: Sequence[Sequence[int]],
-    vocabulary_size: int,
-    with_entropy: bool = False,
+    model: Model, hidden: Tensor, labels: Sequence[Sequence[int]], vocabulary_size: int, with_entropy: bool = False
 ) -> list[TargetPredictions]:
     """What hidden states (T, D) predict of the `labels` of each row, T in all. RunFault if logits are not finite."""
     flat = torch.tensor([id for row in labels for id in row], device=hidden.device)

@@ -17,6 +17,8 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums, Task
 from mini_tf.objectives._distillation import Distillation
 
+Metrics = dict[str, tuple[Tensor, Tensor | int]]
+
 
 class TokenLoss(Task):
     """Cross-entropy in nats, summed over the targets. Logits are computed at target positions only.
@@ -44,20 +46,22 @@ class TokenLoss(Task):
     def forward(self, batch: Batch, state: State | None = None) -> LossSums:
         mixed = self.model(batch.inputs, batch.source, batch.target_positions, state)
         targets = mixed if batch.target_positions is not None else mixed.each(lambda part: part.flatten(0, 1))
-        metrics: dict[str, tuple[Tensor, Tensor | int]] = {}
-        if self.training and self.distillation is not None:
-            parts = {self.part: self.distillation.of_tokens(self.model, targets.y, batch)}
-        elif self.training:
-            parts = {self.part: self.model.cross_entropy(targets.y, batch.labels, self.label_smoothing, targets.copies)}
-        else:
-            loss, n_correct = self._evaluate(targets, batch.labels)
-            parts = {self.part: loss}
-            metrics["accuracy"] = (n_correct, len(batch.labels))
+        parts, metrics = self.loss(targets, batch)
         if mixed.penalty is not None:
             parts["penalty"] = mixed.penalty
         return LossSums(parts, metrics | mixer_metrics(self.model.stacks(), mixed.state), mixed.state)
 
-    def _evaluate(self, targets: ForwardOutput, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def loss(self, targets: ForwardOutput, batch: Batch) -> tuple[dict[str, Tensor], Metrics]:
+        """The parts of the loss, without the penalty, and the metrics."""
+        if self.training and self.distillation is not None:
+            return {self.part: self.distillation.of_tokens(self.model, targets.y, batch)}, {}
+        if self.training:
+            loss = self.model.cross_entropy(targets.y, batch.labels, self.label_smoothing, targets.copies)
+            return {self.part: loss}, {}
+        loss, n_correct = self.evaluate(targets, batch.labels)
+        return {self.part: loss}, {"accuracy": (n_correct, len(batch.labels))}
+
+    def evaluate(self, targets: ForwardOutput, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of -log p(label), and the number of labels that have the largest p; in chunks, as in training."""
         vocabulary_size = self.model.head.linear.out_features  # type: ignore[union-attr]
         loss, n_correct = torch.zeros((), device=labels.device), torch.zeros((), dtype=torch.long, device=labels.device)
@@ -101,7 +105,11 @@ def pad_targets(batch: Batch, parts: int) -> Batch:
     if at is None:
         return batch
     multiple = -(-n // parts)
-    n_ignored = min(n, max(1, -(-len(at) // multiple)) * multiple) - len(at)
-    others = torch.ones(n, dtype=torch.bool).index_fill(0, at, False).nonzero().squeeze(1)
-    labels = F.pad(batch.labels, (0, n_ignored), value=IGNORED)
-    return replace(batch, target_positions=torch.cat([at, others[:n_ignored]]), labels=labels)
+    return with_ignored(batch, at, min(n, max(1, -(-len(at) // multiple)) * multiple) - len(at))
+
+
+def with_ignored(batch: Batch, at: Tensor, n: int) -> Batch:
+    """The batch with `n` more targets, which are ignored, behind those `at` their flat positions (T,)."""
+    others = torch.ones(batch.inputs.ids.numel(), dtype=torch.bool).index_fill(0, at, False).nonzero().squeeze(1)
+    labels = F.pad(batch.labels, (0, n), value=IGNORED)
+    return replace(batch, target_positions=torch.cat([at, others[:n]]), labels=labels)

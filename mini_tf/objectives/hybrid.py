@@ -11,21 +11,18 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.nn.layers.cross_entropy import IGNORED
+from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import Model
-from mini_tf.nn.model_stack import mixer_metrics
-from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions
-from mini_tf.objectives import NATS_PER_TOKEN, LossSums, Objective
+from mini_tf.objectives import NATS_PER_TOKEN, Objective
 from mini_tf.objectives._masking import Masking, MaskingSettings
-from mini_tf.objectives._token_loss import TokenLoss, make_batch
+from mini_tf.objectives._token_loss import Metrics, TokenLoss, make_batch, with_ignored
 from mini_tf.recipe.kind_settings import ModelSettings
 from mini_tf.recipe.kinds import Rule, Rules
 from mini_tf.recipe.sections import Train
@@ -105,22 +102,17 @@ class Hybrid(Objective):
 class HybridLoss(TokenLoss):
     """The losses of causal and of masked rows, each a part. `Batch.extras` has the indices of the targets of each."""
 
-    def forward(self, batch: Batch, state: State | None = None) -> LossSums:
-        mixed = self.model(batch.inputs, None, batch.target_positions, state)
-        targets = mixed if batch.target_positions is not None else mixed.each(lambda part: part.flatten(0, 1))
-        parts: dict[str, Tensor] = {}
-        metrics: dict[str, tuple[Tensor, Tensor | int]] = {}
+    def loss(self, targets: ForwardOutput, batch: Batch) -> tuple[dict[str, Tensor], Metrics]:
+        parts, metrics = dict[str, Tensor](), Metrics()
         for part, accuracy in ACCURACIES.items():
             index = batch.extras[part]
             of_part, labels = targets.each(lambda tensor: tensor[index]), batch.labels[index]  # noqa: B023
             if self.training:
                 parts[part] = self.model.cross_entropy(of_part.y, labels, copies=of_part.copies)
             else:
-                parts[part], n_correct = self._evaluate(of_part, labels)
+                parts[part], n_correct = self.evaluate(of_part, labels)
                 metrics[accuracy] = (n_correct, len(labels))
-        if mixed.penalty is not None:
-            parts["penalty"] = mixed.penalty
-        return LossSums(parts, metrics | mixer_metrics(self.model.stacks(), mixed.state), mixed.state)
+        return parts, metrics
 
     def pad_targets(self, batch: Batch, parts: int) -> Batch:
         """Each part has a multiple of 1 / parts of the positions as targets, if there are positions without target."""
@@ -129,17 +121,10 @@ class HybridLoss(TokenLoss):
         missing = {part: -len(index) % multiple for part, index in batch.extras.items()}
         if at is None or (n_ignored := sum(missing.values())) > n - n_targets:
             return batch
-        others = torch.ones(n, dtype=torch.bool).index_fill(0, at, False).nonzero().squeeze(1)
         ignored = torch.arange(n_targets, n_targets + n_ignored).split([*missing.values()])
-        return replace(
-            batch,
-            target_positions=torch.cat([at, others[:n_ignored]]),
-            labels=F.pad(batch.labels, (0, n_ignored), value=IGNORED),
-            extras={
-                part: torch.cat([index, more])
-                for (part, index), more in zip(batch.extras.items(), ignored, strict=True)
-            },
-        )
+        of_parts = zip(batch.extras.items(), ignored, strict=True)
+        extras = {part: torch.cat([index, more]) for (part, index), more in of_parts}
+        return replace(with_ignored(batch, at, n_ignored), extras=extras)
 
 
 def _after_first(rows: Rows) -> Rows:

@@ -37,11 +37,8 @@ class Settings(ObjectiveSettings):
 
 
 class Instruct(Objective):
+    settings: Settings
     lookahead = 1
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.label_smoothing = settings.label_smoothing
 
     def prepare(self, rows: Rows) -> Batch:
         assert rows.labels is not None
@@ -51,4 +48,4 @@ class Instruct(Objective):
         return make_batch(inputs, ids[:, :-1], ids[:, 1:], is_target[:, 1:], PART)
 
     def task(self, model: Model) -> nn.Module:
-        return TokenLoss(model, PART, self.label_smoothing)
+        return TokenLoss(model, PART, self.settings.label_smoothing)

@@ -45,11 +45,8 @@ class Settings(ObjectiveSettings):
 
 
 class Prefix(Objective):
+    settings: Settings
     lookahead = 1
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.prefix_rate = settings.prefix_rate
 
     def prepare(self, rows: Rows) -> Batch:
         ids = torch.from_numpy(rows.ids).long()
@@ -77,6 +74,8 @@ class Prefix(Objective):
                 continue
             # The last input has a target too if a token follows, which may open the next document.
             n_inputs = len(index) - (segments[index[-1] + 1] == 0)
-            low, high = (min(max(round(rate * (n_inputs + 1)), 1), max(n_inputs, 1)) for rate in self.prefix_rate)
+            low, high = (
+                min(max(round(rate * (n_inputs + 1)), 1), max(n_inputs, 1)) for rate in self.settings.prefix_rate
+            )
             lengths[index] = rng.integers(low, high + 1)
         return lengths

@@ -44,11 +44,8 @@ class Settings(ObjectiveSettings):
 
 
 class Seq2Seq(Objective):
+    settings: Settings
     lookahead = 1
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.label_smoothing = settings.label_smoothing
 
     def prepare(self, rows: Rows) -> Batch:
         assert rows.source is not None
@@ -63,4 +60,4 @@ class Seq2Seq(Objective):
         return make_batch(inputs, ids[:, :-1], ids[:, 1:], is_target, PART, source)
 
     def task(self, model: Model) -> nn.Module:
-        return TokenLoss(model, PART, self.label_smoothing)
+        return TokenLoss(model, PART, self.settings.label_smoothing)

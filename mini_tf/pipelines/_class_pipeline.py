@@ -8,10 +8,11 @@ figures are not applied. Sources: Guo et al. 2017, arXiv:1706.04599 (temperature
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,7 +33,8 @@ C = TypeVar("C", bound="ClassPipeline")
 MIN_EXAMPLES = 10
 """With fewer examples in one half, nothing is fitted."""
 MAX_LISTED = 8
-"""Biases in a message."""
+"""Biases or thresholds in a message."""
+CROSS_FITTED = "each half of the validation data was measured with the values fitted on the other half (val.* too)"
 TEMPERATURE, BIAS = "temperature", "bias"
 """What can be fitted, of `ObjectiveSettings.additions`."""
 
@@ -62,8 +64,7 @@ class DecisionFitter(ClassAccumulator):
         parts = _Halves(log_p, truth, lengths, self.halves)
         with show_progress(f"fitting {' and '.join(sorted(self.fits))} on {len(lengths):,} validation examples"):
             predicted = self._bias(parts, self._temperature(parts))
-        message = "each half of the validation data was measured with the values fitted on the other half (val.* too)"
-        self.lines.append(message)
+        self.lines.append(CROSS_FITTED)
         scaled = {} if self.decision.temperature == 1 else {"loss": self.decision.figures["log_loss"][1]}
         return scaled | self.measure(truth, predicted, lengths)
 
@@ -142,13 +143,14 @@ class _Halves:
 
 def describe_bias(bias: dict[str, float]) -> str:
     """Some of the biases in words, the largest first; "" if there are none."""
-    listed = sorted(bias.items(), key=lambda item: -abs(item[1]))
-    more = f" and {len(listed) - MAX_LISTED} more" if len(listed) > MAX_LISTED else ""
-    return (
-        f"bias {', '.join(f'{safe_text(name)} {value:+g}' for name, value in listed[:MAX_LISTED])}{more}"
-        if listed
-        else ""
-    )
+    largest_first = sorted(bias.items(), key=lambda item: -abs(item[1]))
+    return f"bias {listed(f'{safe_text(name)} {value:+g}' for name, value in largest_first)}" if bias else ""
+
+
+def listed(items: Iterable[str]) -> str:
+    """The first MAX_LISTED, and the number of the others."""
+    first, others = [*islice(items := iter(items), MAX_LISTED)], len([*items])
+    return ", ".join(first) + (f" and {others} more" if others else "")
 
 
 def _change(scores: tuple[float, float]) -> str:

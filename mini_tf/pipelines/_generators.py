@@ -11,20 +11,29 @@ from mini_tf.data.tokenization.prompts import InputWarnings
 from mini_tf.generation.text_generator import GeneratedText, Prompt, ScoredToken, TextGenerator
 from mini_tf.generation.translation import BATCH_SIZE as BEAM_BATCH_SIZE
 from mini_tf.generation.translation import SORTED_BATCHES, Translation, Translator
-from mini_tf.pipelines import (
-    BATCH_SIZE,
-    GenerateOptions,
-    ModelBundle,
-    Output,
-    notes_entry,
-    one_line,
-    option,
-)
+from mini_tf.pipelines import BATCH_SIZE, GenerateOptions, ModelBundle, Output, notes_entry, one_line, option
 from mini_tf.recipe.kind_settings.pipelines import BEAM_OPTIONS, GENERATE_OPTIONS
 from mini_tf.recipe.sections import Generate
 from mini_tf.system.errors import UsageFault
 
 BETWEEN_SAMPLES = "---"
+
+
+def outputs_before_fault(
+    generate: Callable[[Sequence[str], Sequence[str]], Iterator[Output]],
+    check: Callable[[str], Any],
+    prompts: Sequence[str],
+    places: Sequence[str],
+) -> Iterator[Output]:
+    """`generate(prompts, places)`, once `check` has refused none of the prompts, as `Generator.outputs` says."""
+    for number, prompt in enumerate(prompts):
+        try:
+            check(prompt)
+        except UsageFault as fault:
+            if places and number:
+                yield from generate(prompts[:number], places[:number])
+            raise UsageFault(fault.message, hint=fault.hint, where=places[number : number + 1]) from fault
+    yield from generate(prompts, places)
 
 
 class DecoderGenerator:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from mini_tf.data.tokenization.prompts import InputWarnings
 from mini_tf.generation.likelihoods import TextScorer
-from mini_tf.generation.mask_filling import Candidate, MaskedPrompt, MaskFiller
+from mini_tf.generation.mask_filling import Candidate, MaskFiller
 from mini_tf.nn.model import Model
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.pipelines import (
@@ -18,6 +18,7 @@ from mini_tf.pipelines import (
     notes_entry,
     one_line,
 )
+from mini_tf.pipelines._generators import outputs_before_fault
 from mini_tf.recipe.kind_settings.pipelines import GENERATE_OPTIONS, UNSUPPORTED_BEAM_OPTIONS
 from mini_tf.system.errors import UsageFault
 from mini_tf.trained.framing import text_affixes
@@ -78,17 +79,13 @@ class MaskFillGenerator:
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
         """The candidates of each mask, or, as a line, the prompt filled with the most probable ones."""
-        encoded: list[MaskedPrompt] = []
-        fault = None
-        for number, prompt in enumerate(prompts):
-            try:
-                encoded.append(self.mask_filler.encode_prompt(prompt))
-            except UsageFault as error:
-                fault = error if not places else UsageFault(error.message, hint=error.hint, where=[places[number]])
-                break
+        yield from outputs_before_fault(self._outputs, self.mask_filler.encode_prompt, prompts, places)
+
+    def _outputs(self, prompts: Sequence[str], places: Sequence[str]) -> Iterator[Output]:
+        encoded = [self.mask_filler.encode_prompt(prompt) for prompt in prompts]
         notes = [self.unread.add(masked.parts) for masked in encoded]
         self.options.on_unread(self.unread)
-        for first in range(0, len(encoded) if fault is None or places else 0, self.batch_size):
+        for first in range(0, len(encoded), self.batch_size):
             batch = encoded[first : first + self.batch_size]
             predicted = self.mask_filler.candidates(batch, self.top_k)
             for prompt, own_notes, masked, masks in zip(prompts[first:], notes[first:], batch, predicted, strict=False):
@@ -99,8 +96,6 @@ class MaskFillGenerator:
                 result = {"prompt": prompt, "candidates": candidates, "texts": [filled], **notes_entry(own_notes)}
                 shown = [*([one_line(prompt)] if len(prompts) > 1 else []), *_table(masks)]
                 yield Output(result, [one_line(filled)], shown)
-        if fault is not None:
-            raise fault
 
 
 def _table(masks: Sequence[Sequence[Candidate]]) -> list[str]:

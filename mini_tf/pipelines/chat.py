@@ -6,7 +6,7 @@ from mini_tf.data.examples import ASSISTANT, Example
 from mini_tf.data.formats import columns
 from mini_tf.generation.text_generator import Prompt, TextGenerator
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output
-from mini_tf.pipelines._generators import DecoderGenerator
+from mini_tf.pipelines._generators import DecoderGenerator, outputs_before_fault
 from mini_tf.pipelines._references import ReferencePipeline, ReferencePipelineSettings
 from mini_tf.recipe.kind_settings.pipelines import UNSUPPORTED_BEAM_OPTIONS
 from mini_tf.system import strict_json
@@ -60,14 +60,7 @@ class ChatGenerator(DecoderGenerator):
     """Generates answers. A prompt is a user message, or JSON: {"messages": [{"role": ..., "content": ...}, ...]}."""
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
-        for number, prompt in enumerate(prompts):
-            try:
-                self.encode(prompt)
-            except UsageFault as fault:
-                if places:
-                    yield from super().outputs(prompts[:number], places[:number])
-                raise UsageFault(fault.message, hint=fault.hint, where=places[number : number + 1]) from fault
-        yield from super().outputs(prompts, places)
+        yield from outputs_before_fault(super().outputs, self.encode, prompts, places)
 
     def encode(self, text: str) -> Prompt:
         return self.text_generator.encode_chat(self.texts_of(text))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mini_tf.data.batch import Batch
 from mini_tf.pipelines import ModelBundle, Prediction, PredictOptions
-from mini_tf.pipelines._class_pipeline import MAX_LISTED, MIN_EXAMPLES, too_few
+from mini_tf.pipelines._class_pipeline import CROSS_FITTED, MIN_EXAMPLES, listed, too_few
 from mini_tf.pipelines._decision_rule import row_halves
 from mini_tf.pipelines._prediction import PredictionPipeline, PredictionPipelineSettings
 from mini_tf.run.manifest import Decision
@@ -118,14 +118,9 @@ class ThresholdFitter(LabelSetAccumulator):
         cutoffs = best_cutoffs(logits, truth)
         bias = {name: -float(cutoff) for name, cutoff in zip(self.names, cutoffs, strict=True) if cutoff and of_use}
         self.decision = Decision(bias=bias, figures={"f1_macro": figures})
-        thresholds = [f"{safe_text(name)} {1 / (1 + np.exp(value)):.2f}" for name, value in bias.items()]
-        more = f" and {len(bias) - MAX_LISTED} more" if len(bias) > MAX_LISTED else ""
-        listed = f"thresholds {', '.join(thresholds[:MAX_LISTED])}{more}"
-        of_f1 = f"macro F1 {figures[0]:.4f} -> {figures[1]:.4f}"
-        self.lines = [
-            f"{listed if of_use else 'no fitted thresholds, since they are of no use'}: {of_f1}",
-            "each half of the validation data was measured with the values fitted on the other half (val.* too)",
-        ]
+        thresholds = listed(f"{safe_text(name)} {1 / (1 + np.exp(value)):.2f}" for name, value in bias.items())
+        found = f"thresholds {thresholds}" if of_use else "no fitted thresholds, since they are of no use"
+        self.lines = [f"{found}: macro F1 {figures[0]:.4f} -> {figures[1]:.4f}", CROSS_FITTED]
         return crossed if of_use else plain
 
 

@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 from mini_tf.data.store import Store
 from mini_tf.data.tokenization.prompts import MASK
 from mini_tf.data.tokenization.vocabulary import first_tokens
-from mini_tf.generation.infilling import Infiller
+from mini_tf.generation.translation import Infiller
 from mini_tf.pipelines import GenerateOptions, ModelBundle, Output, Pipeline, PipelineSettings
-from mini_tf.pipelines._generators import ENCODER_DECODER_UNSUPPORTED, EncoderDecoderGenerator
+from mini_tf.pipelines._generators import ENCODER_DECODER_UNSUPPORTED, EncoderDecoderGenerator, outputs_before_fault
 from mini_tf.recipe.sections import Generate
-from mini_tf.system.errors import UsageFault
 
 SAMPLE_DOCUMENTS = 4
 SAMPLE_WORDS = 24
@@ -61,15 +60,4 @@ class InfillingGenerator(EncoderDecoderGenerator):
         super().__init__(bundle, options, infiller, "prompt")
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
-        fault, n = None, len(prompts)
-        for number, prompt in enumerate(prompts):
-            try:
-                self.infiller.check(prompt)
-            except UsageFault as error:
-                n = number if places else 0
-                fault = error if not places else UsageFault(error.message, hint=error.hint, where=[places[number]])
-                break
-        if n:
-            yield from super().outputs(prompts[:n], places[:n])
-        if fault is not None:
-            raise fault
+        yield from outputs_before_fault(super().outputs, self.infiller.check, prompts, places)

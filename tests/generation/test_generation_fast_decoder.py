@@ -13,8 +13,8 @@ from toys import causal_mixers, mixer_settings, tiny_mixer
 from mini_tf.generation import array_stack
 from mini_tf.generation.array_stack import ArrayStack
 from mini_tf.generation.decoding import CachedModel, DecodingState, pad
+from mini_tf.generation.fast_attention import EXTRA_CAPACITY, KVCache
 from mini_tf.generation.fast_decoder import FastDecoder
-from mini_tf.generation.kv_cache import EXTRA_CAPACITY, KVCache
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import nbytes
 from mini_tf.nn.tokens import Tokens

@@ -75,8 +75,7 @@ def lengths_unread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("lengths", [(5,), (3, 9, 1)])
 @pytest.mark.parametrize(
-    ("mixer", "positions"),
-    [(mixer, word) for mixer in FAST_MIXERS for word in fast_positions() if usable(mixer, word)],
+    ("mixer", "positions"), [(mixer, word) for mixer in FAST_MIXERS for word in fast_positions() if usable(mixer, word)]
 )
 def test_every_mixer_and_position_has_the_same_tokens(mixer: str, positions: str, lengths: tuple[int, ...]) -> None:
     model = model_of("decoder", ("softmax", mixer), positions, n_layers=2)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.generation.infilling import Infiller
+from mini_tf.generation.translation import Infiller
 from mini_tf.hf.families import Facts
 from mini_tf.hf.family_choice import Written, choose
 from mini_tf.hf.model_folder import open_foreign

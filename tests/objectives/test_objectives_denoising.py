@@ -17,7 +17,7 @@ from torch import Tensor
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.data.tokenization.vocabulary import Vocabulary
-from mini_tf.generation.infilling import Infiller
+from mini_tf.generation.translation import Infiller
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.noises import NoisyText
