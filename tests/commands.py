@@ -5,6 +5,7 @@ tested.
 import io
 import json
 import os
+import shutil
 import signal
 import sys
 import traceback
@@ -132,6 +133,14 @@ def trained(folder: Path, *arguments: str | Path, recipe: str | Path = TINY) -> 
     assert done.exit_code == 0, done.stderr
     assert done.stdout == f"{folder}\n"
     return folder
+
+
+def cut_off(run: Path, *steps: int) -> None:
+    """Leave a finished run as if it was killed before its checkpoints of these steps, the last ones."""
+    for step in steps:
+        shutil.rmtree(run / "checkpoints" / f"step-{step:08d}")
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(record | {"state": "running"}))
 
 
 def content(folder: Path) -> dict[str, tuple[int, bytes]]:

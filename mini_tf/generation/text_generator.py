@@ -70,7 +70,7 @@ class TextGenerator:
 
     context: maximum length in tokens; default: the context in training. top_logprobs: number of most probable tokens
     to report with each token, None = none. across_documents: the end of a document is replaced by a blank line, and
-    generation continues. chat: prompts are chat messages. warn: called with a line if tokens are generated without CUDA
+    generation continues. warn: called with a line if tokens are generated without CUDA
     graphs on a GPU of NVIDIA, though the recipe allows them.
 
     These do not change the result: sync_steps, the number of steps that are computed before their tokens are read;
@@ -86,11 +86,10 @@ class TextGenerator:
         context: int | None = None,
         top_logprobs: int | None = None,
         across_documents: bool = False,
-        chat: bool = False,
         warn: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.model, self.tokenizer, self.settings = model, tokenizer, recipe.generate
-        self.top_logprobs, self.across_documents, self.chat = top_logprobs, across_documents, chat
+        self.top_logprobs, self.across_documents = top_logprobs, across_documents
         self.context = context or model.context
         separated, vocabulary = not recipe.data.split.tail, tokenizer.vocabulary
         self.before = affixes(tokenizer, "continued", separated).before
@@ -110,8 +109,6 @@ class TextGenerator:
 
     def encode_prompt(self, text: str) -> Prompt:
         """The ids of a prompt; one longer than the context is truncated on the left, between characters."""
-        if self.chat:
-            return self.encode_chat([text])
         ids, n_start = prompt_ids(self.tokenizer, text, self.before), len(self.before)
         first = len(ids) - last_tokens(self.tokenizer.vocabulary, np.array(ids), self.context)
         return Prompt(ids[first:], len(ids) - n_start, max(0, first - n_start))

@@ -37,9 +37,9 @@ def outputs_before_fault(
 
 
 class DecoderGenerator:
-    """Generates text with a decoder. chat: a prompt is a chat message, and the answer to it is generated."""
+    """Generates text with a decoder."""
 
-    def __init__(self, bundle: ModelBundle, options: GenerateOptions, chat: bool = False) -> None:
+    def __init__(self, bundle: ModelBundle, options: GenerateOptions) -> None:
         given = options.given
         self.bundle, self.options = bundle, options
         self.samples, self.batch_size = given.get("num_samples", 1), given.get("batch_size", BATCH_SIZE)
@@ -56,7 +56,6 @@ class DecoderGenerator:
             recipe,
             context=options.context,
             top_logprobs=self.top_logprobs,
-            chat=chat,
             warn=options.warn,
         )
         self.unread = InputWarnings(bundle.tokenizer, self.text_generator.context)

@@ -31,7 +31,7 @@ class Chat(ReferencePipeline):
         """Always greedy, so evaluations are reproducible."""
         greedy = self.recipe.generate.model_copy(update={"temperature": 0.0})
         recipe = self.recipe.model_copy(update={"generate": greedy})
-        generator = TextGenerator(self.bundle.model, self.bundle.tokenizer, recipe, chat=True)
+        generator = TextGenerator(self.bundle.model, self.bundle.tokenizer, recipe)
         prompts = [generator.encode_chat([text for _, text in messages_before_answer(example)]) for example in examples]
         # Sorted by length, for less padding.
         order = sorted(range(len(prompts)), key=lambda number: len(prompts[number].ids))
@@ -47,7 +47,7 @@ class Chat(ReferencePipeline):
         return "\n".join([*messages, f"expected: {self.references(example)[0]}", "model: "])
 
     def generator(self, options: GenerateOptions) -> "ChatGenerator":
-        return ChatGenerator(self.bundle, options, chat=True)
+        return ChatGenerator(self.bundle, options)
 
 
 def messages_before_answer(example: Example) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks              the small form: step, generation, startup; minutes, no peer needed
     python -m tests.benchmarks --guard      the same; exit code 8 where a ratio falls under its floor
-    python -m tests.benchmarks --full --nanogpt FOLDER --text input.txt --other german.txt code.txt --out result.json
+    python -m tests.benchmarks --full --nanogpt FOLDER --text input.txt --out result.json
     python -m tests.benchmarks --device cuda    on a GPU: another benchmark, of 8 minutes (gpu/)
     python -m tests.benchmarks step quality --nanogpt FOLDER --text input.txt --out result.json
 

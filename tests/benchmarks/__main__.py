@@ -67,9 +67,6 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
         "--text", type=existing, metavar="FILE", help="tiny Shakespeare's input.txt; default: the built-in corpus"
     )
     parser.add_argument(
-        "--other", type=existing, nargs="+", default=[], metavar="FILE", help="texts that the recipe is carried over to"
-    )
-    parser.add_argument(
         "--steps", nargs="+", default=[], metavar="RECIPE=N", help="quality: train.steps of a recipe, to reach the loss"
     )
     parser.add_argument(
@@ -102,7 +99,7 @@ def options_of(asked: argparse.Namespace) -> Options:
     steps = {recipe: int(n) for recipe, _, n in (word.partition("=") for word in asked.steps)}
     return Options(
         small=not (asked.full or asked.benchmarks), full=asked.full, runs=asked.runs, threads=asked.threads or cores,
-        nanogpt=asked.nanogpt, text=asked.text, others=tuple(asked.other), reach=asked.reach, steps=steps,
+        nanogpt=asked.nanogpt, text=asked.text, reach=asked.reach, steps=steps,
     )  # fmt: skip
 
 
@@ -142,18 +139,17 @@ def further(names: Sequence[str], record: Record, options: Options) -> Iterator[
     if options.small:
         yield "peers, larger shapes: in the small form; name a benchmark, or give --full"
     if not options.full:
-        yield "compiled sides; quality of a larger shape, of quickstart and on other texts: only with --full"
+        yield "compiled sides; quality of a larger shape: only with --full"
     gpus = {found["gpu"] for found in record.runs(machine.PEAK.sides[0], options.runs) if found is not None}
     if device() == "cpu":
         yield f"on a GPU ({', '.join(gpus)}): --device cuda" if gpus - {""} else "on a GPU: there is none here"
 
 
 def as_json(contest: Contest, row: Row) -> dict[str, Any]:
-    goal = None if row.goal is None else {"target": row.goal.target, "stretch": row.goal.stretch}
     return {
         "contest": contest.name, "unit": contest.unit, "side": row.side.name, "median": row.median,
         "spread": row.spread,
-        "ratio": row.ratio, "mfu": row.mfu, "goal": goal, "verdict": row.verdict, "equal_work": row.side.equal,
+        "ratio": row.ratio, "mfu": row.mfu, "equal_work": row.side.equal,
         "details": list(row.details), "not_measured": row.absent or None,
     }  # fmt: skip
 

@@ -28,31 +28,20 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Goal:
-    """What the issue asks for: of a peer's ratio (at least), of an own side's value (at most, or at least where more is
-    better).
-    """
-
-    target: float
-    stretch: float | None = None
-
-
-@dataclass(frozen=True)
 class Contest:
-    """Ratios tell of the first own side that counts. goals: by the name of a side. more: more is better.
+    """Ratios tell of the first own side that counts. more: more is better.
 
     figure: the one that is compared; tell: others worth telling. reach: the loss that a side must come to, or it does
-    not count; the name of a side stands for that side's loss.
+    not count.
     """
 
     name: str
     unit: str
     sides: Sequence[Side]
-    goals: Mapping[str, Goal] = field(default_factory=dict)
     more: bool = True
     figure: str = "value"
     tell: Sequence[str] = ()
-    reach: float | str | None = None
+    reach: float | None = None
     notes: Sequence[str] = ()
 
 
@@ -69,7 +58,6 @@ class Options:
     threads: int = 1
     nanogpt: Path | None = None
     text: Path | None = None
-    others: tuple[Path, ...] = ()
     reach: float = 1.88
     steps: Mapping[str, int] = field(default_factory=dict)
 

@@ -13,20 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .contest import Contest, Goal, Options, Side, answer, device, module, threads
+from .contest import Contest, Options, Side, answer, device, module, threads
 from .peers import missing_nanogpt, missing_package
 from .shapes import SHAPES, Shape
 
 CONTEXT, N_TOKENS = 512, 500
 SECONDS = 4.0
-GOALS = {("4x128", 1): Goal(4, 6), ("6x384", 1): Goal(2.2, 2.4)}
 
 
 def contests(options: Options) -> Iterator[Contest]:
     for name in ("4x128",) if options.small else ("4x128", "6x384"):
         for rows in (1, 16):
-            goals = {"litgpt": GOALS[name, rows]} if (name, rows) in GOALS else {}
-            yield Contest(f"generation {name}, batch {rows}", "tokens/s", list(sides(name, rows, options)), goals)
+            yield Contest(f"generation {name}, batch {rows}", "tokens/s", list(sides(name, rows, options)))
 
 
 def sides(name: str, rows: int, options: Options) -> Iterator[Side]:

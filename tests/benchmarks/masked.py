@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from .contest import Contest, Goal, Options, Side, answer, module, threads
+from .contest import Contest, Options, Side, answer, module, threads
 from .peers import missing_package
 from .shapes import MASK_RATE, SHAPES
 
@@ -27,8 +27,7 @@ def contests(options: Options) -> Iterator[Contest]:
     ]
     if options.full:
         sides.append(Side("Hugging Face Trainer compiled", module("masked", "transformers-compiled"), missing))
-    goals = {side.name: Goal(2.0, 2.6) for side in sides[1:]}
-    yield Contest("masked LM, encoder, dropout 0.1", "tokens/s", sides, goals)
+    yield Contest("masked LM, encoder, dropout 0.1", "tokens/s", sides)
 
 
 def measure(side: str, name: str = "encoder", seconds: float = SECONDS) -> dict[str, Any]:

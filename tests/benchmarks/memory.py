@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .contest import Contest, Goal, Options, Side, answer, module
+from .contest import Contest, Options, Side, answer, module
 from .peers import MINITF, missing_nanogpt
 from .processes import LARGER, nanogpt_command, nanogpt_with, run, temporary_folder
 from .texts import text_of
@@ -20,11 +20,8 @@ SHAPE_OF = {
 def contests(options: Options) -> Iterator[Contest]:
     for name in SHAPE_OF:
         own = Side("minitf gpt-char", module("memory", "minitf", name, text_of(options)), own=True)
-        peer = module("memory", "nanogpt", name, text_of(options), options.nanogpt or "-")
-        goals = {"nanoGPT": Goal(1.0, 1.25)}
-        yield Contest(
-            f"memory {name}", "MiB", [own, Side("nanoGPT", peer, missing_nanogpt(options))], goals, more=False
-        )
+        command = module("memory", "nanogpt", name, text_of(options), options.nanogpt or "-")
+        yield Contest(f"memory {name}", "MiB", [own, Side("nanoGPT", command, missing_nanogpt(options))], more=False)
 
 
 def measure(side: str, name: str, text: str, checkout: str = "") -> dict[str, Any]:

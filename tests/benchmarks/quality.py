@@ -11,15 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .contest import RUN, Contest, Goal, Options, Side, answer, module
+from .contest import RUN, Contest, Options, Side, answer, module
 from .peers import MINITF, missing_nanogpt
 from .processes import LARGER, nanogpt_command, nanogpt_with, run, temporary_folder
 from .texts import text_of
 
 STEPS = {"gpt-char": 118, "gpt-char-fast": 52}
 """train.steps with which the recipes reach the loss, seldom missing it; --steps RECIPE=N says otherwise."""
-LADDER = (130, 180, 250, 350, 500)
-"""train.steps on other texts; the first of them that reaches nanoGPT's loss counts."""
 LARGE = [
     "model.n_layers=6",
     "model.d_model=384",
@@ -35,60 +33,24 @@ NOTE = "litgpt and Hugging Face ship no such run of characters, so theirs is not
 def contests(options: Options) -> Iterator[Contest]:
     text, missing = text_of(options), missing_nanogpt(options)
     peer = nanogpt(text, options, missing)
-    for recipe, goal in (("gpt-char", Goal(5, 8)), ("gpt-char-fast", Goal(15, 20))):
-        steps = options.steps.get(recipe, STEPS[recipe])
-        own = Side(
-            f"minitf {recipe}, {steps} steps",
-            minitf(recipe, text, f"train.steps={steps}"),
-            missing_recipe(recipe),
-            own=True,
-        )
-        yield Contest(
-            f"time to {options.reach:g} nats, {recipe}", "seconds", [own, peer], {peer.name: goal}, more=False,
-            tell=TELL,
-            reach=options.reach, figure="seconds", notes=[NOTE, "nanoGPT's time counts whatever its loss"],
-        )  # fmt: skip
+    notes = [NOTE, "nanoGPT's time counts whatever its loss"]
+    for recipe, n in STEPS.items():
+        steps = options.steps.get(recipe, n)
+        own = Side(f"minitf {recipe}, {steps} steps", minitf(recipe, text, f"train.steps={steps}"), own=True)
+        name = f"time to {options.reach:g} nats, {recipe}"
+        reach = {"reach": options.reach, "figure": "seconds"}
+        yield Contest(name, "seconds", [own, peer], more=False, tell=TELL, notes=notes, **reach)
     shipped = Side("minitf gpt-char as shipped", minitf("gpt-char", text), own=True)
-    goals = {shipped.name: Goal(1.60, 1.55)}
-    yield Contest(
-        "loss after nanoGPT's wall time", "nats", [shipped, peer], goals, more=False, tell=TELL, figure="loss"
-    )
+    name, lowest_loss = "loss after nanoGPT's wall time", {"more": False, "tell": TELL, "figure": "loss"}
+    yield Contest(name, "nats", [shipped, peer], **lowest_loss)
     if options.full:
-        yield from _full(options, text, missing)
+        own = Side("minitf gpt-char, 6x384", minitf("gpt-char", text, *LARGE), own=True)
+        peer, name = nanogpt(text, options, missing, "100"), "loss after 100 s of training, 6x384"
+        yield Contest(name, "nats", [own, peer], **lowest_loss)
 
 
-def _full(options: Options, text: Path, missing: str) -> Iterator[Contest]:
-    own = Side("minitf gpt-char, 6x384", minitf("gpt-char", text, *LARGE), own=True)
-    peer = nanogpt(text, options, missing, "100")
-    goals = {own.name: Goal(2.05, 1.95)}
-    yield Contest(
-        "loss after 100 s of training, 6x384", "nats", [own, peer], goals, more=False, tell=TELL, figure="loss"
-    )
-    quick = Side("minitf quickstart", minitf("quickstart", None), own=True)
-    goals = {quick.name: Goal(1.75, 1.65)}
-    yield Contest(
-        "quickstart, within 3 minutes", "bits per byte", [quick], goals, more=False, tell=("seconds",),
-        figure="bits_per_byte"
-    )  # fmt: skip
-    for other in options.others:
-        peer = nanogpt(other, options, missing)
-        rungs = [
-            Side(f"minitf gpt-char, {n} steps", minitf("gpt-char", other, f"train.steps={n}"), own=True) for n in LADDER
-        ]
-        yield Contest(
-            f"transfer: time to nanoGPT's loss on {other.name}", "seconds", [*rungs, peer], {peer.name: Goal(4)},
-            more=False, tell=TELL,
-            reach=peer.name, figure="seconds",
-        )  # fmt: skip
-    if not options.others:
-        absent = Side("minitf gpt-char", [], "no other texts given (--other FILE ...)", own=True)
-        yield Contest(
-            "transfer: time to nanoGPT's loss on other texts", "seconds", [absent], more=False, figure="seconds"
-        )
-
-
-def minitf(recipe: str, text: Path | None, *overrides: str) -> list[str]:
-    return module("quality", "minitf", recipe, text or "-", RUN, *overrides)
+def minitf(recipe: str, text: Path, *overrides: str) -> list[str]:
+    return module("quality", "minitf", recipe, text, RUN, *overrides)
 
 
 def nanogpt(text: Path, options: Options, missing: str, seconds: str = "") -> Side:
@@ -97,26 +59,20 @@ def nanogpt(text: Path, options: Options, missing: str, seconds: str = "") -> Si
     )
 
 
-def missing_recipe(name: str) -> str:
-    """Why a recipe cannot be measured; empty where it is shipped."""
-    shipped = Path(__file__).parents[2] / "recipes" / f"{name}.yaml"
-    return "" if shipped.exists() else f"this minitf ships no recipe {name!r}"
-
-
 def measure(side: str, *words: str) -> dict[str, Any]:
     return measure_minitf(*words) if side == "minitf" else measure_nanogpt(*words)
 
 
 def measure_minitf(recipe: str, text: str, seed: str, *overrides: str) -> dict[str, Any]:
     """Seconds of `minitf pretrain`, and what `minitf evaluate` says of its checkpoint."""
-    where = [] if text == "-" else [f"data.train={text}", "data.split=tail 10%"]
+    where = [f"data.train={text}", "data.split=tail 10%"]
     with temporary_folder() as folder:
         command = [*MINITF, "pretrain", recipe, *where, *overrides, f"train.seed={seed}", "-d", str(folder / "run")]
         trained = run(command, folder)
         metrics = json.loads(run([*MINITF, "evaluate", str(folder / "run"), "--json"], folder).stdout)["metrics"]
         auto = json.loads((folder / "run" / "run.json").read_text()).get("auto", {})
     said = ", ".join(f"{name} {value}" for name, value in auto.items() if name in ("precision", "compile"))
-    figures = {name: metrics[name] for name in ("loss", "bits_per_byte", "targets") if name in metrics}
+    figures = {name: metrics[name] for name in ("loss", "targets")}
     return {"seconds": trained.seconds, **figures, "detail": said, "command": command}
 
 

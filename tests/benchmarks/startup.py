@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .contest import Contest, Goal, Options, Side, answer, module
+from .contest import Contest, Options, Side, answer, module
 from .peers import MINITF, beside_python, missing_nanogpt, missing_package
 from .processes import nanogpt_command, nanogpt_with, run, temporary_folder, until
 from .texts import text_of
@@ -33,8 +33,8 @@ def contests(options: Options) -> Iterator[Contest]:
         helps.append(Side("import Trainer", module("startup", "program", "transformers"), missing, equal=False))
         peer = module("startup", "first", "nanogpt", text_of(options), options.nanogpt or "-")
         firsts.append(Side("nanoGPT", peer, missing_nanogpt(options)))
-    yield Contest("startup: --help", "seconds", helps, {"minitf --help": Goal(0.25, 0.2)}, more=False)
-    yield Contest("startup: first step", "seconds", firsts, {"minitf": Goal(2.2, 1.8)}, more=False)
+    yield Contest("startup: --help", "seconds", helps, more=False)
+    yield Contest("startup: first step", "seconds", firsts, more=False)
 
 
 def measure(what: str, side: str, text: str = "", checkout: str = "") -> dict[str, Any]:

@@ -17,21 +17,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from .contest import Contest, Goal, Options, Side, answer, device, module, threads
+from .contest import Contest, Options, Side, answer, device, module, threads
 from .peers import MINITF, missing_nanogpt, missing_package
 from .shapes import SHAPES
 from .texts import text_of
 
 SECONDS = 6.0
-GOALS = {"4x128": {"nanoGPT": Goal(1.2, 1.5)}, "6x384": {"nanoGPT": Goal(1.0, 1.1)}, "encoder": {}}
 
 
 def contests(options: Options) -> Iterator[Contest]:
     shapes = ["4x128", "6x384", "encoder"] if not options.small else ["4x128", "encoder"]
     for name in shapes:
-        goals = GOALS.get(name, {}) | {f"{peer} compiled": goal for peer, goal in GOALS.get(name, {}).items()}
         notes = [f"{SHAPES[name].flops / 1e9:.3g} GFLOP a step"]
-        yield Contest(f"step {name}", "tokens/s", list(sides(name, options)), goals, notes=notes)
+        yield Contest(f"step {name}", "tokens/s", list(sides(name, options)), notes=notes)
 
 
 def sides(name: str, options: Options) -> Iterator[Side]:

@@ -1,12 +1,11 @@
-"""What the measurements of a contest come to: medians, ratios of neighbours in time, and whether goals and floors are
-met."""
+"""What the measurements of a contest come to: medians, ratios of neighbours in time, and whether floors are met."""
 
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .contest import Contest, Goal, Side
+from .contest import Contest, Side
 from .measuring import Record, key_of
 
 FLOORS = {
@@ -35,8 +34,6 @@ class Row:
     spread: float | None = None
     ratio: float | None = None
     mfu: float | None = None
-    goal: Goal | None = None
-    verdict: str = ""
     counts: bool = True
     details: tuple[str, ...] = ()
     absent: str = ""
@@ -45,8 +42,7 @@ class Row:
 def rows(contest: Contest, record: Record, runs: int, peak: float | None) -> list[Row]:
     """A row for each side, in order. peak: FLOP/s of the machine."""
     measured = {side.name: record.runs(side, runs) for side in contest.sides}
-    limit = _limit(contest, measured)
-    counting = {name: _reached(found, limit) for name, found in measured.items()}
+    counting = {name: _reached(found, contest.reach) for name, found in measured.items()}
     own = next((side for side in contest.sides if side.own and counting[side.name]), None)
     return [_row(contest, side, own, measured, record, runs, peak, counting[side.name]) for side in contest.sides]
 
@@ -61,30 +57,23 @@ def _row(
     peak: float | None,
     counts: bool,
 ) -> Row:
-    found = measured[side.name]
-    values = [float(f[contest.figure]) for f in found if f is not None]
-    goal = contest.goals.get(side.name)
-    if not values:
+    found = [figures for figures in measured[side.name] if figures is not None]
+    if not found:
         failed = next((record.faults[key] for run in range(runs) if (key := key_of(side, run)) in record.faults), "")
-        return Row(
-            side,
-            goal=goal,
-            absent=(
-                f"not measured: {side.missing}" if side.missing else f"FAILED: {failed}" if failed else "not measured"
-            ),
-        )
+        why = f"not measured: {side.missing}" if side.missing else f"FAILED: {failed}" if failed else "not measured"
+        return Row(side, absent=why)
+    values = [float(figures[contest.figure]) for figures in found]
     median = statistics.median(values)
-    ratio = None if own is None or side.own else _ratio(contest, measured[own.name], found)
-    flops = [f["flops"] for f in found if f is not None and "flops" in f]
-    met = median if side.own else ratio
-    # A peer's time counts whatever its loss; what has to reach the loss is what it is compared with.
-    judged = counts if side.own else own is not None
+    flops = [figures["flops"] for figures in found if "flops" in figures]
     return Row(
-        side, median, (max(values) - min(values)) / abs(median) if len(values) > 1 and median else None, ratio,
-        statistics.median(flops) / peak if flops and peak else None, goal,
-        _verdict(goal, met, contest.more or not side.own, judged), counts or not side.own,
-        tuple(_details(contest, found)),
-    )  # fmt: skip
+        side,
+        median,
+        spread=(max(values) - min(values)) / abs(median) if len(values) > 1 and median else None,
+        ratio=None if own is None or side.own else _ratio(contest, measured[own.name], measured[side.name]),
+        mfu=statistics.median(flops) / peak if flops and peak else None,
+        counts=counts or not side.own,  # a peer's time counts whatever its loss
+        details=tuple(_details(contest, found)),
+    )
 
 
 def _ratio(contest: Contest, own: Sequence[Any], peer: Sequence[Any]) -> float | None:
@@ -93,28 +82,9 @@ def _ratio(contest: Contest, own: Sequence[Any], peer: Sequence[Any]) -> float |
     return statistics.median(a / b if contest.more else b / a for a, b in pairs) if pairs else None
 
 
-def _limit(contest: Contest, measured: dict[str, list[Any]]) -> float | None:
-    if not isinstance(contest.reach, str):
-        return contest.reach
-    losses = [f["loss"] for f in measured[contest.reach] if f is not None]
-    return statistics.median(losses) if losses else None
-
-
 def _reached(found: Sequence[Any], limit: float | None) -> bool:
     losses = [f["loss"] for f in found if f is not None and "loss" in f]
     return limit is None or not losses or statistics.median(losses) <= limit
-
-
-def _verdict(goal: Goal | None, value: float | None, more: bool, counts: bool) -> str:
-    if goal is None or value is None:
-        return ""
-
-    def met(wanted: float) -> bool:
-        return counts and (value >= wanted if more else value <= wanted)
-
-    if goal.stretch is not None and met(goal.stretch):
-        return "stretch"
-    return "target" if met(goal.target) else "short"
 
 
 def _details(contest: Contest, found: Sequence[Any]) -> list[str]:

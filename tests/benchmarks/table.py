@@ -10,7 +10,7 @@ from .contest import Contest
 from .measuring import spoken
 from .summary import Row
 
-HEADS = ("side", "median", "spread", "minitf is", "target", "stretch", "goal", "MFU", "remarks")
+HEADS = ("side", "median", "spread", "minitf is", "MFU", "remarks")
 
 
 def show(console: Console, contest: Contest, rows: Sequence[Row]) -> None:
@@ -32,13 +32,6 @@ def show(console: Console, contest: Contest, rows: Sequence[Row]) -> None:
 
 def cells(row: Row) -> tuple[str, ...]:
     """One side as words. `minitf is 1.20x`: that many times as good as this side."""
-    goal, ratio = row.goal, not row.side.own
-    wanted = (
-        []
-        if goal is None
-        else [_wanted(goal.target, ratio), "" if goal.stretch is None else _wanted(goal.stretch, ratio)]
-    )
-    target, stretch = wanted or ("", "")
     remarks = [
         row.absent,
         *row.details,
@@ -50,16 +43,9 @@ def cells(row: Row) -> tuple[str, ...]:
         "" if row.median is None else number(row.median),
         "" if row.spread is None else f"{100 * row.spread:.0f} %",
         "" if row.ratio is None else f"{row.ratio:.2f}x",
-        target,
-        stretch,
-        row.verdict,
         "" if row.mfu is None else f"{100 * row.mfu:.0f} %",
         "; ".join(remark for remark in remarks if remark),
     )
-
-
-def _wanted(value: float, ratio: bool) -> str:
-    return f"{value:g}x" if ratio else f"{value:g}"
 
 
 def number(value: float) -> str:

@@ -110,22 +110,23 @@ def test_equal_texts_are_read_once_and_go_their_own_ways() -> None:
         torch.testing.assert_close(together[:, row], expected, rtol=0, atol=1e-8)
 
 
-def test_texts_of_one_length_need_no_positions() -> None:
-    assert pad([[1, 2], [3, 4]], torch.device("cpu")).token_positions is None
-    tokens = pad([[1, 2], [3]], torch.device("cpu"))
-    assert tokens.ids.tolist() == [[1, 2], [0, 3]]
+@pytest.mark.parametrize("left", [True, False])
+def test_texts_of_one_length_need_no_positions(left: bool) -> None:
+    assert pad([[1, 2], [3, 4]], torch.device("cpu"), left).token_positions is None
+    tokens = pad([[1, 2], [3]], torch.device("cpu"), left)
+    assert tokens.ids.tolist() == [[1, 2], [0, 3] if left else [3, 0]]
     assert tokens.token_positions is not None
     assert tokens.token_positions.segments is not None
-    assert tokens.token_positions.segments.tolist() == [[1, 1], [0, 1]]
+    assert tokens.token_positions.segments.tolist() == [[1, 1], [0, 1] if left else [1, 0]]
 
 
-@pytest.mark.parametrize("kind", present("attention", "softmax", "simple"))
+@pytest.mark.parametrize("kind", present("attention", "softmax", "window", "linear", "simple"))
 def test_a_prompt_that_is_a_prefix_is_attended_to_in_both_directions(kind: str) -> None:
     """The scores after each step are those of the whole text, whose mask is written out here, prompts of two lengths
     side by side.
     """
     model = model_of("decoder", (kind,), "rotary" if kind == "softmax" else "sinusoidal")
-    assert FastDecoder.fits(model) == (kind == "softmax")
+    assert FastDecoder.fits(model) == (kind != "simple")
     prompts, follow = [[3, 1, 4, 1, 5, 2, 6, 5, 3, 5], [2, 7]], [[6, 2], [8, 8]]
     reading = DecodingState(model, prompts, 16, prefix=True)
     found = [reading.prefill(), *(reading.decode(torch.tensor(ids)) for ids in zip(*follow, strict=True))]

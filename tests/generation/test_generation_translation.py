@@ -12,7 +12,6 @@ from tokenizers import normalizers
 from torch import Tensor
 
 from mini_tf.data.tokenization.tokenizer import Tokenizer
-from mini_tf.generation.decoding import pad
 from mini_tf.generation.translation import SourceIds, Translator
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
@@ -118,9 +117,8 @@ def greedily(model: Model, source: str, limit: int) -> tuple[str, float]:
     return TOKENIZER.decode(ids[1:]), total
 
 
-@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, -0.5])
-def test_a_beam_of_all_texts_finds_the_best_of_all_where_greedy_often_does_not(penalty: float) -> None:
-    differs, n_models, source = 0, 6, "2718"
+def test_a_beam_of_all_texts_finds_the_best_of_all_where_greedy_often_does_not() -> None:
+    differs, n_models, source, penalty = 0, 6, "2718", 0.6
     for seed in range(n_models):
         model = model_of(seed, init_std=0.5)
         expected = all_texts(model, source, 4, penalty)[:5]
@@ -182,14 +180,6 @@ def test_translations_do_not_depend_on_their_company_and_have_the_log_probabilit
         assert one.score == pytest.approx(one.logprob / ((5 + len(one.text) + 1) / 6) ** 0.6, abs=EXACT)
 
 
-def test_the_best_are_other_texts_and_sorted() -> None:
-    for seed in range(5):
-        for source, found in zip(SOURCES, translator_of(model_of(seed)).translate(SOURCES, n_best=4), strict=True):
-            if source.strip():
-                assert len({one.text for one in found}) == 4
-                assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
-
-
 def test_a_blank_source_is_blank_whatever_the_model_thinks() -> None:
     model = model_of()
     with torch.no_grad():
@@ -228,16 +218,13 @@ def test_a_translation_is_no_longer_than_its_source_and_fifty() -> None:
 
 
 def test_no_translation_is_shorter_than_asked_or_repeats_itself() -> None:
-    for seed in range(2):
-        for least, n in ((0, 1), (5, 2), (9, 3)):
-            wish = {"min_new_tokens": least, "no_repeat_ngram": n, "max_new_tokens": 30}
-            for source, found in zip(
-                SOURCES, translator_of(model_of(seed), **wish).translate(SOURCES, n_best=4), strict=True
-            ):
-                for one in found if source.strip() else ():
-                    assert len(one.text) >= least
-                    grams = [one.text[i : i + n] for i in range(len(one.text) - n + 1)]
-                    assert len(grams) == len(set(grams))
+    least, n = 5, 2
+    translator = translator_of(model_of(), min_new_tokens=least, no_repeat_ngram=n, max_new_tokens=30)
+    for source, found in zip(SOURCES, translator.translate(SOURCES, n_best=4), strict=True):
+        for one in found if source.strip() else ():
+            assert len(one.text) >= least
+            grams = [one.text[i : i + n] for i in range(len(one.text) - n + 1)]
+            assert len(grams) == len(set(grams))
 
 
 def test_a_source_is_read_once_and_all_of_its_beams_read_that(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,12 +256,3 @@ def test_no_special_token_is_ever_chosen() -> None:
         assert len(one.text) >= 4
         assert set(one.text) <= set(LETTERS)
         assert one.logprob < -20
-
-
-def test_sources_of_one_length_need_no_positions() -> None:
-    device = torch.device("cpu")
-    assert pad([[1, 2], [3, 4]], device, left=False).token_positions is None
-    uneven = pad([[1, 2], [3]], device, left=False)
-    assert uneven.ids.tolist() == [[1, 2], [3, 0]]
-    assert uneven.token_positions is not None
-    assert uneven.token_positions.segments.tolist() == [[1, 1], [1, 0]]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import QUIET, minitf, refused, tiny_model, trained
+from commands import QUIET, cut_off, minitf, refused, tiny_model, trained
 from data_of import both, dataset_of
 from scipy.stats import spearmanr
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -184,10 +184,7 @@ def test_loss_and_metrics_are_those_of_the_vectors_of_embed(run: Path) -> None:
 
 def test_a_run_that_is_cut_off_continues_to_the_same_bytes(run: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(run, tmp_path / "run"))
-    for step in (4, 6):
-        shutil.rmtree(copy / "checkpoints" / f"step-{step:08d}")
-    record = json.loads((copy / "run.json").read_text())
-    (copy / "run.json").write_text(json.dumps(record | {"state": "running"}))
+    cut_off(copy, 4, 6)
     done = minitf("pretrain", copy / "resolved.yaml", *QUIET, "-d", copy)
     assert done.exit_code == 0, done.stderr
     for name in ("model.safetensors", "metrics.jsonl", "checkpoints/step-00000006/optimizer.safetensors"):

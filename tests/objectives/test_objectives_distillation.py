@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tiny_tasks
 import torch
-from commands import DATA, QUIET, TINY, minitf, refused, tiny_model, trained
+from commands import DATA, QUIET, TINY, cut_off, minitf, refused, tiny_model, trained
 from safetensors import safe_open
 
 from mini_tf.data.batch import Batch
@@ -120,26 +120,19 @@ def test_no_file_of_a_run_has_the_teacher_which_only_training_needs(folder: Path
     assert minitf("evaluate", gone / f"{kind}-student").exit_code == 0
 
 
-def cut_off(run: Path) -> None:
-    for step in (4, 6):
-        shutil.rmtree(run / "checkpoints" / f"step-{step:08d}")
-    record = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(record | {"state": "running"}))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_is_cut_off_continues_to_the_same_bytes_or_not_at_all(
     folder: Path, kind: str, tmp_path: Path
 ) -> None:
     run = folder / f"{kind}-student"
     copy = Path(shutil.copytree(run, tmp_path / "run"))
-    cut_off(copy)
+    cut_off(copy, 4, 6)
     done = minitf("pretrain", copy / "resolved.yaml", *QUIET, "-d", copy)
     assert done.exit_code == 0, done.stderr
     last = "checkpoints/step-00000006/optimizer.safetensors"
     for name in ("model.safetensors", "metrics.jsonl", last):
         assert (copy / name).read_bytes() == (run / name).read_bytes()
-    cut_off(copy)
+    cut_off(copy, 4, 6)
     teacher = Path(shutil.copytree(folder / kind, tmp_path / "teacher"))
     recipe = (copy / "resolved.yaml", f"objective.teacher={teacher}", *QUIET, "-d", copy)
     record = json.loads((teacher / "run.json").read_text())

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from commands import QUIET, TINY, minitf, refused, tiny_model, trained
+from commands import QUIET, TINY, cut_off, minitf, refused, tiny_model, trained
 from safetensors.torch import load_file
 from strangers import FOLDER
 
@@ -71,9 +71,7 @@ def test_a_run_with_a_second_network_that_is_cut_off_continues_to_the_same_bytes
     detector: Path, tmp_path: Path
 ) -> None:
     copy = Path(shutil.copytree(detector, tmp_path / "run"))
-    for step in (5, 6):
-        shutil.rmtree(copy / "checkpoints" / f"step-{step:08d}")
-    (copy / "run.json").write_text(json.dumps(json.loads((copy / "run.json").read_text()) | {"state": "running"}))
+    cut_off(copy, 5, 6)
     trained(copy, *SMALL, *DUE)
     assert bytes_of(copy) == bytes_of(detector)
     damaged = copy / "checkpoints" / "step-00000006" / OWN

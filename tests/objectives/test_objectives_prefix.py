@@ -15,8 +15,6 @@ from torch import Tensor
 from toys import present
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.generation.decoding import CachedModel, DecodingState
-from mini_tf.generation.fast_decoder import FastDecoder
 from mini_tf.inspection._attention_maps import analyze_attention
 from mini_tf.inspection._roles import role_scores
 from mini_tf.nn.model import Model
@@ -137,28 +135,6 @@ def test_no_token_behind_the_prefix_is_seen_from_before_it(attention: str, way: 
         assert not (moved & ~expected[:, changed]).any()
         assert bool(moved[changed])
     assert not torch.equal(model(Tokens(ids)).y[0, 0], before[0])  # the first token sees the whole prefix
-
-
-@pytest.mark.parametrize("attention", [word for word in MIXERS if word != "simple"])
-def test_a_prompt_is_a_prefix_to_the_cache_and_to_the_fast_decoder_too(attention: str) -> None:
-    """Against the whole sequence at once, for prompts of different length in a batch."""
-    model = model_of(attention=attention).eval()
-    prompts, ids = [[5, 6, 7, 8, 9], [11, 12]], torch.tensor([[20, 21, 22], [30, 31, 32]])
-    state = DecodingState(model, prompts, 32, prefix=True)
-    found = [state.prefill(), *(state.decode(ids[:, n]) for n in range(3))]
-    assert isinstance(state._decoder, FastDecoder) == FastDecoder.fits(model)
-    for row, prompt in enumerate(prompts):
-        whole = torch.tensor([[*prompt, *ids[row].tolist()]])
-        positions = TokenPositions(whole.shape[1]).with_prefix(torch.tensor([len(prompt)]))
-        logits = model.logits(model(Tokens(whole, positions)).y)[0, len(prompt) - 1 :]
-        torch.testing.assert_close(torch.stack([one[row] for one in found]), logits, rtol=0, atol=1e-10)
-        cached = CachedModel(model, model.start(1))
-        first = TokenPositions(len(prompt)).with_prefix(torch.tensor([len(prompt)]))
-        steps = [
-            cached.forward(Tokens(whole[:, : len(prompt)], first)),
-            *(cached.decode(ids[row, n : n + 1]) for n in range(3)),
-        ]
-        torch.testing.assert_close(torch.cat(steps), logits, rtol=0, atol=1e-10)
 
 
 FEW = ("train.steps=3", "train.context=16", "eval.every_steps=3", "log.every_steps=1")

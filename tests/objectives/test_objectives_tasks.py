@@ -5,7 +5,6 @@ the labels.
 import math
 import re
 from dataclasses import replace
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -101,27 +100,19 @@ def loss_of(objective: Objective, model: Model, rows: Rows, training: bool = Fal
     return loss
 
 
-@cache
-def variants() -> list[Any]:
-    """Every task on an encoder and on a decoder, by every pool."""
-    pooled = [(kind, {"pool": pool}) for kind in ("classify", "regress") for pool in POOLS]
-    weighted = [
-        ("classify", {"class_weights": "balanced", "label_smoothing": 0.2}),
-        ("tag", {"class_weights": {"O": 0.2}}),
-    ]
-    of_both = [
-        (kind, given, model) for kind, given in [*pooled, *weighted, ("tag", {})] for model in ("encoder", "decoder")
-    ]
-    return [
-        pytest.param(*one, id="-".join(map(str, one)))
-        for one in [*of_both, ("instruct", {"label_smoothing": 0.1}, "decoder")]
-    ]
+VARIANTS: list[tuple[str, dict[str, Any], str]] = [
+    *(("classify", {"pool": pool}, "decoder") for pool in POOLS),
+    ("classify", {"class_weights": "balanced", "label_smoothing": 0.2}, "encoder"),
+    ("tag", {"class_weights": {"O": 0.2}}, "decoder"),
+    ("instruct", {"label_smoothing": 0.1}, "decoder"),
+]
+"""What the contract, which tries every task and pool on an encoder, leaves."""
 
 
 # Rows by themselves, in company, and in micro-batches
 
 
-@pytest.mark.parametrize(("kind", "given", "arrangement"), variants())
+@pytest.mark.parametrize(("kind", "given", "arrangement"), VARIANTS, ids=str)
 def test_padding_and_company_change_no_rows_loss_nor_answer(kind: str, given: dict[str, Any], arrangement: str) -> None:
     objective = objective_of(kind, **given)
     model = model_of(arrangement, objective)
@@ -535,12 +526,6 @@ def test_what_is_learnt_is_in_the_labels(kind: str) -> None:
         right.append((named == (truth > 0)).double().mean().item())
     assert right[0] > 0.9
     assert right[1] < 0.7
-
-
-@pytest.mark.parametrize("kind", ["classify", "tag"])
-def test_the_same_seed_gives_the_same_bytes(kind: str) -> None:
-    first, second = (trained(kind, learnable(kind, 64, 0), steps=5)[1].state_dict() for _ in range(2))
-    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 # Hugging Face, on copied weights

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import QUIET, minitf, refused, tiny_model, trained
+from commands import QUIET, cut_off, minitf, refused, tiny_model, trained
 from data_of import objective_for
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score
@@ -124,10 +124,7 @@ def test_thresholds_of_the_command_line_replace_those_that_were_fitted(run: Path
 
 def test_a_run_that_is_cut_off_continues_to_the_same_bytes(run: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(run, tmp_path / "run"))
-    for step in (4, 6):
-        shutil.rmtree(copy / "checkpoints" / f"step-{step:08d}")
-    record = json.loads((copy / "run.json").read_text())
-    (copy / "run.json").write_text(json.dumps(record | {"state": "running"}))
+    cut_off(copy, 4, 6)
     done = minitf("pretrain", copy / "resolved.yaml", *QUIET, "-d", copy)
     assert done.exit_code == 0, done.stderr
     assert (copy / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()

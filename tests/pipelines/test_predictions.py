@@ -245,13 +245,3 @@ def test_a_run_on_two_texts_takes_two_of_every_row(tmp_path: Path) -> None:
     one = minitf("predict", run, stdin='{"text": "a nice room", "text_pair": "b"}\n{"text": "a nice room"}\n')
     assert len(one.stdout.splitlines()) == 1
     assert "stdin:2: 'text_pair'" in one.stderr
-
-
-def test_figures_of_predictions_are_those_of_the_judge(classifier: Trained) -> None:
-    predictor = predictor_of(classifier, labelled=True)
-    examples = [Example([row["text"]], [row["label"]], f"test:{n}") for n, row in enumerate(tiny_tasks.OPINIONS, 1)]
-    found = [
-        one.label for start in range(0, len(examples), 7) for one in predictor.predict(examples[start : start + 7])
-    ]
-    right = sum(label == row["label"] for label, row in zip(found, tiny_tasks.OPINIONS, strict=True))
-    assert predictor.scores()["accuracy"] == pytest.approx(right / len(examples))
