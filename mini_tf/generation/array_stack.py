@@ -116,11 +116,8 @@ class _Token(NamedTuple):
         keys[:, :, n] = key.reshape(len(keys), -1)
         values[:, n] = value.reshape(len(values), -1)
         first = 0 if window is None else max(0, n - window)
-        return (
-            keys[:, :, first : n + 1],
-            values[:, first : n + 1],
-            None if self.bias is None else self.bias[..., first:],
-        )
+        bias = None if self.bias is None else self.bias[..., first:]
+        return keys[:, :, first : n + 1], values[:, first : n + 1], bias
 
 
 class _Layer:
@@ -165,12 +162,10 @@ class _Attention:
 
     def __init__(self, attention: SoftmaxAttention) -> None:
         projections, self._window = attention.projections, attention.window
-        self._dims, norm, self._qkv, self._out = (
-            projections.dims,
-            projections.qk_norm,
-            _linear(projections.qkv),
-            _linear(projections.out),
-        )
+        self._dims = projections.dims
+        norm = projections.qk_norm
+        self._qkv = _linear(projections.qkv)
+        self._out = _linear(projections.out)
         self._n_qk, d_k = sum(projections.sizes[:2]), self._dims.d_k
         dtype = projections.qkv.weight.detach().numpy().dtype
         self._scale, mean = np.full(1, attention.scale, dtype), np.full((d_k, 1), 1 / d_k, dtype)
@@ -240,12 +235,8 @@ def _activate(kind: str, x: Array) -> Array:
 
 def _array_head(model: OneStack) -> Function | None:
     """From hidden states (D, B) to logits (V, B), if they are one small product; else None."""
-    head = model.head
-    if (
-        getattr(model.logits, "__func__", None) is not Model.logits
-        or type(head) is not Head
-        or head.transform is not None
-    ):
+    head, is_usual = model.head, getattr(model.logits, "__func__", None) is Model.logits
+    if not is_usual or type(head) is not Head or head.transform is not None:
         return None
     return _linear(head.linear) if head.linear.weight.numel() <= LARGEST_LAYER else None
 

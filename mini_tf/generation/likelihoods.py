@@ -131,16 +131,13 @@ class TextScorer:
         for i in range(first, end):
             start = max(0, min(i - self.model.context // 2, len(ids) - self.model.context))
             row = range(start, min(len(ids), start + self.model.context))
-            hidden = [
-                j == i or (j > i and ((by_word and words[j] == words[i]) or (not ahead and j < end))) for j in row
-            ]
-            yield tuple(mask if one else ids[j] for j, one in zip(row, hidden, strict=True)), [(i - start, ids[i])]
+            hidden = {i, *(j for j in row if j > i and ((by_word and words[j] == words[i]) or (not ahead and j < end)))}
+            yield tuple(mask if j in hidden else ids[j] for j in row), [(i - start, ids[i])]
 
     def _scores(self, encoded: Sequence[Encoded], with_entropy: bool, ahead: bool = True) -> dict[Encoded, TokenScores]:
         """The scores of the scored tokens of each text."""
-        unique = sorted(
-            set(encoded), key=lambda text: (len(text[0]), text)
-        )  # so that equal texts have equal scores, whatever the batch
+        # In one order, so that equal texts have equal scores, whatever the batch.
+        unique = sorted(set(encoded), key=lambda text: (len(text[0]), text))
         rows = self._causal_rows if self.score == "causal" else partial(self._masked_rows, ahead=ahead)
         scores = {text: TokenScores([], []) for text in unique}
         self.model.eval()

@@ -53,9 +53,8 @@ def draw(logits: Tensor, settings: Generate, uniform: Tensor) -> Tensor:
     weights, ids = distribution(logits, settings)
     cumulative = cumulative_sum(weights, -1)
     # right=True skips tokens of weight 0, whose cumulative weight is that of the token before.
-    chosen = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).clamp_(
-        max=cumulative.shape[-1] - 1
-    )
+    chosen = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
+    chosen.clamp_(max=cumulative.shape[-1] - 1)
     return (chosen if ids is None else ids.gather(1, chosen)).squeeze(1)
 
 

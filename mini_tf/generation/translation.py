@@ -9,6 +9,7 @@ token and generates all of the text.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -132,26 +133,17 @@ class Translator:
         order.sort(key=lambda number: len(sources[number].ids))
         for first in range(0, len(order), batch_size):
             numbers = order[first : first + batch_size]
-            for number, best in zip(
-                numbers, self._search([sources[number] for number in numbers], n_best), strict=True
-            ):
-                translations[number] = [
-                    Translation(self.decode(texts[number], one.ids), one.logprob, one.score) for one in best
-                ]
+            found = self._search([sources[number] for number in numbers], n_best)
+            for number, best in zip(numbers, found, strict=True):
+                text = partial(self.decode, texts[number])
+                translations[number] = [Translation(text(ids), logprob, score) for ids, logprob, score, _ in best]
         return translations
 
     @torch.inference_mode()
     def _search(self, sources: Sequence[SourceIds], n_best: int) -> list[list[Hypothesis]]:
-        settings, banned = self.settings, tuple(sorted(self._banned))
-        beams = BeamSettings(
-            self._ends,
-            settings.num_beams,
-            n_best,
-            settings.length_penalty,
-            settings.min_new_tokens,
-            settings.no_repeat_ngram,
-            banned,
-        )
+        shared = ("num_beams", "length_penalty", "min_new_tokens", "no_repeat_ngram")
+        given = {name: getattr(self.settings, name) for name in shared}
+        beams = BeamSettings(self._ends, n_best=n_best, banned=tuple(sorted(self._banned)), **given)
         memory = self.model.encode(pad([source.ids for source in sources], self.device, left=False))
         *forced, begin = (torch.full((len(sources),), id, device=self.device) for id in self._start)
         decoder = CachedModel(self.model, self.model.start(len(sources)), memory)
@@ -211,12 +203,11 @@ class Infiller(Translator):
         spans, text = self._spans(ids), ""
         *parts, last = zip(self.parts(source), source.split(MASK), strict=True)
         for sentinel, (part, unfilled) in zip(self.sentinels, parts, strict=False):
-            before = text + part
-            text = (
-                before + text_after(self.tokenizer, before, spans[sentinel])
-                if sentinel in spans
-                else text + unfilled + MASK
-            )
+            if sentinel in spans:
+                text += part
+                text += text_after(self.tokenizer, text, spans[sentinel])
+            else:
+                text += unfilled + MASK
         return text + last[0]
 
     @property

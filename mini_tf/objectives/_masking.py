@@ -42,11 +42,8 @@ class MaskingSettings(ObjectiveSettings):
     def rules(self) -> Rules:
         yield from super().rules()
         if self.min_distance > 1 and self.scheme != "token":
-            yield Rule(
-                "min_distance",
-                f"targets of the scheme {self.scheme} are neighbors; use 1, or scheme: token",
-                ("scheme",),
-            )
+            message = f"targets of the scheme {self.scheme} are neighbors; use 1, or scheme: token"
+            yield Rule("min_distance", message, ("scheme",))
 
     def rules_with(self, model: ModelSettings, train: Train) -> Rules:
         if self.final_mask_rate is not None and train.time is not None:

@@ -84,9 +84,8 @@ class ClassSettings(NamedLabels):
 
     def _unknown_weights(self, names: Sequence[str]) -> list[str]:
         """Keys of `class_weights` that are not in `names`."""
-        return (
-            [name for name in self.class_weights if name not in names] if isinstance(self.class_weights, dict) else []
-        )
+        weights = self.class_weights if isinstance(self.class_weights, dict) else {}
+        return [name for name in weights if name not in names]
 
     def weights(self, labels: Labels) -> Tensor | None:
         """Class weights (C,), scaled to a mean of 1 over the training data; None without `class_weights`.

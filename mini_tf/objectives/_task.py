@@ -19,10 +19,9 @@ from mini_tf.nn.layers.ngram_features import LinearFeatures, WideSettings, fit_n
 from mini_tf.nn.layers.word_characters import WideTextSettings
 from mini_tf.nn.model import Model
 from mini_tf.nn.state import State
-from mini_tf.nn.token_positions import TokenPositions
-from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums, Objective, ObjectiveSettings, by_settings
 from mini_tf.objectives._distillation import Distillation
+from mini_tf.objectives._token_loss import tokens_of
 from mini_tf.recipe.kind_settings import ModelSettings
 from mini_tf.recipe.kind_settings.objectives import Addition
 from mini_tf.recipe.kinds import Rule, Rules
@@ -145,14 +144,11 @@ class TaskObjective(Objective):
 
         part: name of the loss, for `Batch.counts`.
         """
-        ids = torch.from_numpy(rows.ids).long()
-        segments = None if rows.segments is None else torch.from_numpy(rows.segments).long()
-        tokens = ids.numel() if segments is None else int((segments != 0).sum())
-        types = None
+        inputs, tokens = tokens_of(torch.from_numpy(rows.ids).long(), rows.segments)
         if self.n_types > 1:  # a separator has the type of the text that it ends
-            is_end = ids.eq(self.separator).long()
+            is_end = inputs.ids.eq(self.separator).long()
             types = (is_end.cumsum(1) - is_end - int(self.separator_begins)).clamp(0, 1)
-        inputs = Tokens(ids, None if segments is None else TokenPositions.packed(segments), types)
+            inputs = replace(inputs, types=types)
         counts = {part: len(labels), "tokens": tokens, "penalty": tokens}
         return Batch(inputs, labels, at, extras=self._token_dropout(rows), counts=counts)
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -82,19 +83,17 @@ def make_batch(
 
     rows: gives the segments of the inputs. part: name of the loss, for `Batch.counts`.
     """
-    length = ids.shape[1]
-    segments = None if rows.segments is None else torch.from_numpy(rows.segments[:, :length]).long()
+    inputs, tokens = tokens_of(ids, None if rows.segments is None else rows.segments[:, : ids.shape[1]])
     at = None if bool(is_target.all()) else is_target.flatten().nonzero().squeeze(1)
     targets = labels.flatten() if at is None else labels.flatten()[at]
-    tokens = ids.numel() if segments is None else int((segments != 0).sum())
-    token_positions = None if segments is None else TokenPositions.packed(segments)
-    return Batch(
-        Tokens(ids, token_positions),
-        targets,
-        at,
-        source,
-        counts={part: len(targets), "tokens": tokens, "penalty": tokens},
-    )
+    return Batch(inputs, targets, at, source, counts={part: len(targets), "tokens": tokens, "penalty": tokens})
+
+
+def tokens_of(ids: Tensor, segments: np.ndarray | None) -> tuple[Tokens, int]:
+    """`ids` (B, L) with the positions of their documents, and how many are no padding. segments: as in `Rows`."""
+    if segments is None:
+        return Tokens(ids), ids.numel()
+    return Tokens(ids, TokenPositions.packed(torch.from_numpy(segments).long())), int((segments != 0).sum())
 
 
 def pad_targets(batch: Batch, parts: int) -> Batch:

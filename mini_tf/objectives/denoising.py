@@ -19,11 +19,9 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.model import Model
-from mini_tf.nn.token_positions import TokenPositions
-from mini_tf.nn.tokens import Tokens
 from mini_tf.noises import NoiseSettings, NoisyText, corrupt
 from mini_tf.objectives import NATS_PER_TOKEN, Objective, ObjectiveSettings, by_settings
-from mini_tf.objectives._token_loss import TokenLoss, make_batch
+from mini_tf.objectives._token_loss import TokenLoss, make_batch, tokens_of
 from mini_tf.recipe.kind_settings import ModelSettings
 from mini_tf.recipe.kind_settings.objectives import Prediction
 from mini_tf.recipe.kinds import KindOf, OneOrMore, Rule, Rules, default_kind
@@ -52,10 +50,8 @@ class Settings(ObjectiveSettings):
         if self.target == "spans":
             for noise in self.noise:
                 if noise.DELETES:
-                    yield (
-                        "noise",
-                        f"{noise.kind} leaves no sentinel where it removes tokens; use target: text or another noise",
-                    )
+                    why = "leaves no sentinel where it removes tokens; use target: text or another noise"
+                    yield "noise", f"{noise.kind} {why}"
             if not any(noise.MARKS for noise in self.noise):
                 yield "noise", "replaces no spans, which target: spans predicts; add infill, mask or spans"
 
@@ -114,18 +110,11 @@ class Denoising(Objective):
         target, segments = _padded([(one.target, one.target_segments) for one in sides])
         opened = np.concatenate([np.full((len(rows), 1), -1), segments[:, :-1]], axis=1) != segments
         inputs = np.where(opened, self.begin, np.roll(target, 1, axis=1))
-        plain = bool((segments == 1).all())
-        target_rows = replace(rows, segments=None if plain else segments)
-        positions = (
-            None if bool((source_segments == 1).all()) else TokenPositions.packed(torch.from_numpy(source_segments))
-        )
+        input_ids, labels, is_target = (torch.from_numpy(array) for array in (inputs, target, segments != 0))
+        whole, source_is_whole = (bool((array == 1).all()) for array in (segments, source_segments))
+        sources, _ = tokens_of(torch.from_numpy(source), None if source_is_whole else source_segments)
         return make_batch(
-            target_rows,
-            torch.from_numpy(inputs),
-            torch.from_numpy(target),
-            torch.from_numpy(segments != 0),
-            PART,
-            Tokens(torch.from_numpy(source), positions),
+            replace(rows, segments=None if whole else segments), input_ids, labels, is_target, PART, sources
         )
 
     def task(self, model: Model) -> nn.Module:
@@ -138,9 +127,8 @@ class Denoising(Objective):
         sources, targets, numbers = list[np.ndarray](), list[np.ndarray](), list[int]()
         for number in np.unique(segments[segments != 0]).tolist():
             index = np.flatnonzero(segments == number)
-            index = index[
-                int(rows.ids[i, index[0]] == self.separator) :
-            ]  # the end token replaces the opening separator
+            # The end token replaces the opening separator.
+            index = index[int(rows.ids[i, index[0]] == self.separator) :]
             source, target = self._document(rows.ids[i, index], None if starts is None else starts[index], rng)
             sources, targets, numbers = [*sources, source], [*targets, target], [*numbers, number]
         each = [np.repeat(numbers, [len(one) for one in ones]) for ones in (sources, targets)]

@@ -91,12 +91,9 @@ class Hybrid(Objective):
         positions = batch.inputs.token_positions or TokenPositions(inputs.shape[1])
         in_order = positions.all_positions(inputs.device).expand(inputs.shape)
         positions = replace(positions, orders=torch.where(causal[:, None], in_order, inputs.shape[1]))
-        return replace(
-            batch,
-            inputs=replace(batch.inputs, token_positions=positions),
-            extras=extras,
-            counts=batch.counts | {part: len(index) for part, index in extras.items()},
-        )
+        inputs_in_order = replace(batch.inputs, token_positions=positions)
+        counts = batch.counts | {part: len(index) for part, index in extras.items()}
+        return replace(batch, inputs=inputs_in_order, extras=extras, counts=counts)
 
 
 class HybridLoss(TokenLoss):

@@ -15,10 +15,8 @@ from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.model import Model
-from mini_tf.nn.token_positions import TokenPositions
-from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import NATS_PER_TOKEN, Objective, ObjectiveSettings
-from mini_tf.objectives._token_loss import TokenLoss, make_batch
+from mini_tf.objectives._token_loss import TokenLoss, make_batch, tokens_of
 from mini_tf.system.errors import DataFault
 
 PART = "seq2seq"
@@ -54,9 +52,7 @@ class Seq2Seq(Objective):
         if rows.segments is not None:  # the separator that ends a shorter row is a target but not an input
             inputs = replace(rows, segments=rows.segments[:, 1:])
             is_target = torch.from_numpy(rows.segments)[:, 1:] != 0
-        segments = rows.source.segments
-        token_positions = None if segments is None else TokenPositions.packed(torch.from_numpy(segments).long())
-        source = Tokens(torch.from_numpy(rows.source.ids).long(), token_positions)
+        source, _ = tokens_of(torch.from_numpy(rows.source.ids).long(), rows.source.segments)
         return make_batch(inputs, ids[:, :-1], ids[:, 1:], is_target, PART, source)
 
     def task(self, model: Model) -> nn.Module:

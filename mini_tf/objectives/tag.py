@@ -62,10 +62,8 @@ class Tag(TaskObjective):
     def head(self, model: Model) -> TaskHead:
         wide = None if self.wide is None else self.wide.build(self.vocabulary_size, self.n_outputs)
         head = self.head_with(model, wide)
-        if (
-            self.wide is not None and self.wide.unit == "word"
-        ):  # as it learns in few steps: no noise of a network that knows nothing yet
-            nn.init.zeros_(head.linear.weight)
+        if self.wide is not None and self.wide.unit == "word":
+            nn.init.zeros_(head.linear.weight)  # words learn in few steps: no noise of a network that knows nothing yet
         return head
 
     def prepare(self, rows: Rows) -> Batch:

@@ -81,14 +81,10 @@ class DecisionFitter(ClassAccumulator):
         )
         of_use = losses[1] < losses[0]
         figures = f"log-loss {_change(losses)}, expected calibration error {_change(errors)}"
-        self.lines.append(
-            f"temperature {fitted[2]:.3g}: {figures}"
-            if of_use
-            else f"no temperature, since it lowers no loss: {figures}"
-        )
-        self.decision = self.decision.model_copy(
-            update={"temperature": fitted[2] if of_use else 1.0, "figures": {"log_loss": losses, "ece": errors}}
-        )
+        found = f"temperature {fitted[2]:.3g}" if of_use else "no temperature, since it lowers no loss"
+        self.lines.append(f"{found}: {figures}")
+        changed = {"temperature": fitted[2] if of_use else 1.0, "figures": {"log_loss": losses, "ece": errors}}
+        self.decision = self.decision.model_copy(update=changed)
         return fitted if of_use else none
 
     def _bias(self, parts: "_Halves", temperatures: list[float]) -> np.ndarray:
@@ -109,9 +105,8 @@ class DecisionFitter(ClassAccumulator):
         of_use = scores[1] > scores[0]
         bias = {one: float(value) for one, value in zip(self.names, biases[2], strict=True) if value and of_use}
         self.lines.append(f"{describe_bias(bias) or 'no bias, since it is of no use'}: {words} {_change(scores)}")
-        self.decision = self.decision.model_copy(
-            update={"bias": bias, "figures": self.decision.figures | {name: scores}}
-        )
+        changed = {"bias": bias, "figures": self.decision.figures | {name: scores}}
+        self.decision = self.decision.model_copy(update=changed)
         return biased if of_use else plain
 
     def _f1(self, parts: "_Halves", predicted: np.ndarray) -> float:
@@ -239,17 +234,15 @@ class ClassPipeline(PredictionPipeline):
     def rule(self) -> DecisionRule:
         """That of the bundle's model: with the temperature and biases fitted for it."""
         fitted = self.bundle.decision or Decision()
-        return DecisionRule(
-            self.scheme, fitted.temperature, np.array([fitted.bias.get(name, 0.0) for name in self.labels.names])
-        )
+        bias = np.array([fitted.bias.get(name, 0.0) for name in self.labels.names])
+        return DecisionRule(self.scheme, fitted.temperature, bias)
 
     def average(self, outputs: Sequence[Tensor], models: Sequence[Trained]) -> Tensor:
         """The logarithm of the mean probabilities, each model's with its own temperature."""
-        scaled = [
-            one.double() / (Decision() if m.decision is None else m.decision).temperature
-            for one, m in zip(outputs, models, strict=True)
-        ]
-        return torch.stack([one.log_softmax(-1) for one in scaled]).logsumexp(0).sub(math.log(len(outputs))).float()
+        temperatures = [(model.decision or Decision()).temperature for model in models]
+        scaled = [logits.double() / t for logits, t in zip(outputs, temperatures, strict=True)]
+        log_p = torch.stack([logits.log_softmax(-1) for logits in scaled])
+        return log_p.logsumexp(0).sub(math.log(len(outputs))).float()
 
     def with_options(self: C, options: PredictOptions) -> C:
         changed = copy(self)

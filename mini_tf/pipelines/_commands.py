@@ -69,10 +69,8 @@ def _context(trained: Trained, requested: int | None) -> int:
     model = trained.recipe.model
     for limit in model.position_limits(trained.model.context):
         if limit.source == model.SOURCE and requested > limit.length:
-            hint = "rotary, alibi and sinusoidal positions have no maximum"
-            raise UsageFault(
-                f"--context {requested}: the model's {limit.kind} positions end at {limit.length}", hint=hint
-            )
+            message = f"--context {requested}: the model's {limit.kind} positions end at {limit.length}"
+            raise UsageFault(message, hint="rotary, alibi and sinusoidal positions have no maximum")
     return requested
 
 

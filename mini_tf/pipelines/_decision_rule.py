@@ -52,11 +52,9 @@ class DecisionRule:
             reached = log_probabilities >= np.log(np.maximum(self.thresholds, 1e-300))
             scores = np.where(self.own, np.where(reached, log_probabilities + _FIRST, scores - _FIRST), scores)
         decided = scores.argmax(1) if self.scheme is None else best_tags(scores, lengths, self.scheme)
-        return (
-            decided
-            if self.thresholds is None
-            else np.where(reached[np.arange(len(decided)), decided], decided, NO_LABEL)
-        )
+        if self.thresholds is None:
+            return decided
+        return np.where(reached[np.arange(len(decided)), decided], decided, NO_LABEL)
 
 
 class ClassAccumulator(ClassProbabilities):

@@ -46,10 +46,8 @@ class DecoderGenerator:
         self.seed: int = given.get("seed", 0)
         self.top_logprobs: int | None = given.get("logprobs")
         self.chunk_size = self.batch_size
-        generate = bundle.recipe.generate.with_options(
-            {**given, **({"temperature": 0.0} if given.get("greedy") else {})}
-        )
-        recipe = bundle.recipe.model_copy(update={"generate": generate})
+        greedy = {"temperature": 0.0} if given.get("greedy") else {}
+        recipe = bundle.recipe.model_copy(update={"generate": bundle.recipe.generate.with_options({**given, **greedy})})
         self.text_generator = TextGenerator(
             bundle.model,
             bundle.tokenizer,
@@ -161,12 +159,8 @@ class EncoderDecoderGenerator:
         self.unread = InputWarnings(bundle.source_tokenizer, self.translator.context, unit, "last")
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
-        notes = [
-            self.unread.add(source.parts, source.length, source.cut, place)
-            for source, place in zip(
-                self.translator.encode_sources(prompts), places or [""] * len(prompts), strict=True
-            )
-        ]
+        sources = zip(self.translator.encode_sources(prompts), places or [""] * len(prompts), strict=True)
+        notes = [self.unread.add(source.parts, source.length, source.cut, place) for source, place in sources]
         self.options.on_unread(self.unread)
         generated = self.translator.translate(prompts, self.batch_size, self.n_best or 1)
         for prompt, own_notes, best in zip(prompts, notes, generated, strict=True):
@@ -192,7 +186,5 @@ class EncoderDecoderGenerator:
 
 
 def _result(prompt: str, best: Sequence[Translation]) -> dict[str, Any]:
-    texts, logprobs, scores = (
-        [getattr(translation, name) for translation in best] for name in ("text", "logprob", "score")
-    )
+    texts, logprobs, scores = (list(column) for column in zip(*best, strict=True))
     return {"prompt": prompt, "texts": texts, "scores": scores, "logprobs": logprobs}

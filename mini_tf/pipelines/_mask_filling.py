@@ -89,9 +89,7 @@ class MaskFillGenerator:
             batch = encoded[first : first + self.batch_size]
             predicted = self.mask_filler.candidates(batch, self.top_k)
             for prompt, own_notes, masked, masks in zip(prompts[first:], notes[first:], batch, predicted, strict=False):
-                candidates = [
-                    [{"token": candidate.token, "p": candidate.p} for candidate in ranked] for ranked in masks
-                ]
+                candidates = [[{"token": token, "p": p} for token, p, _ in ranked] for ranked in masks]
                 filled = self.mask_filler.fill(masked, masks)
                 result = {"prompt": prompt, "candidates": candidates, "texts": [filled], **notes_entry(own_notes)}
                 shown = [*([one_line(prompt)] if len(prompts) > 1 else []), *_table(masks)]

@@ -61,10 +61,8 @@ class ReferencePipeline(Pipeline):
     def signatures(self, texts: TextsWithReferences) -> dict[str, str]:
         if not available("sacrebleu"):
             return {}
-        return {
-            f"{name}_signature": signature
-            for name, signature in signatures([references for _, references in texts]).items()
-        }
+        of_metrics = signatures([references for _, references in texts])
+        return {f"{name}_signature": signature for name, signature in of_metrics.items()}
 
     def zero_notes(self, texts: TextsWithReferences) -> list[str]:
         return zero_notes(texts)

@@ -34,8 +34,7 @@ class TextClassification(ClassPipeline):
         names, log_probabilities = self.labels.names, self.rule.log_probabilities(outputs)
         labels = self.rule.decide(log_probabilities, np.ones(len(examples), np.int64))
         by_name = [dict(zip(names, row, strict=True)) for row in np.exp(log_probabilities).tolist()]
-        more = (
-            [{"top": ranked} for ranked in self.most_probable(log_probabilities)] if self.top else [{}] * len(examples)
-        )
+        top = self.most_probable(log_probabilities) if self.top else []
+        more = [{"top": ranked} for ranked in top] or [{}] * len(examples)
         rows = zip(labels.tolist(), by_name, more, strict=True)
         return [Prediction(None if n == NO_LABEL else names[n], scores, more_of_row) for n, scores, more_of_row in rows]

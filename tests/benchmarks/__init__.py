@@ -6,10 +6,9 @@
     python -m tests.benchmarks --device cuda    on a GPU: another benchmark, of 8 minutes (gpu/)
     python -m tests.benchmarks step quality --nanogpt FOLDER --text input.txt --out result.json
 
-A benchmark that is named has its peers and shapes; --full adds compiled sides and what takes an hour. Exit code 1: a
-side failed. Run it from the root of the repository, on a quiet machine. FOLDER is a checkout of nanoGPT; the other
-peers are installed: `pip install -e '.[bench]'` (transformers, accelerate, litgpt). What is not there is named in the
-tables, not guessed.
+A benchmark that is named has its peers and shapes; --full adds what takes an hour. Exit code 1: a side failed. Run it
+from the root of the repository, on a quiet machine. FOLDER is a checkout of nanoGPT; the other peers are installed:
+`pip install -e '.[bench]'` (transformers, accelerate, litgpt). What is not there is named in the tables, not guessed.
 
 Every side of a comparison is one command that prints one line of JSON, so each can be run alone: `python -m
 tests.benchmarks.step minitf 4x128`. The sides take turns, `--runs` times; the tables show medians, and ratios of

@@ -139,7 +139,7 @@ def further(names: Sequence[str], record: Record, options: Options) -> Iterator[
     if options.small:
         yield "peers, larger shapes: in the small form; name a benchmark, or give --full"
     if not options.full:
-        yield "compiled sides; quality of a larger shape: only with --full"
+        yield "quality of a larger shape: only with --full"
     gpus = {found["gpu"] for found in record.runs(machine.PEAK.sides[0], options.runs) if found is not None}
     if device() == "cpu":
         yield f"on a GPU ({', '.join(gpus)}): --device cuda" if gpus - {""} else "on a GPU: there is none here"

@@ -49,7 +49,7 @@ class Contest:
 class Options:
     """What was asked for on the command line. nanogpt, text: absolute paths; text None = the built-in corpus.
 
-    small: neither peers nor what takes more than a minute. full: compiled sides too, and what takes an hour.
+    small: neither peers nor what takes more than a minute. full: what takes an hour, too.
     """
 
     small: bool = False

@@ -1,8 +1,7 @@
 """generation: tokens a second of 500 tokens, always the likeliest one, alone and 16 texts at a time, random weights.
 
-GPT-2 in the shapes of `step` with 512 positions; all but litgpt write from the same weights, and must write the same
-tokens. litgpt's class computes something else. nanoGPT has no cache: it reads everything again for each token, as the
-plain loop does uncached.
+GPT-2 in the shapes of `step` with 512 positions; all but litgpt, whose class computes something else, write from the
+same weights, and must write the same tokens. The plain loop without a cache reads everything again for each token.
 """
 
 import statistics
@@ -10,11 +9,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from .contest import Contest, Options, Side, answer, device, module, threads
-from .peers import missing_nanogpt, missing_package
+from .peers import missing_package
 from .shapes import SHAPES, Shape
 
 CONTEXT, N_TOKENS = 512, 500
@@ -28,8 +26,8 @@ def contests(options: Options) -> Iterator[Contest]:
 
 
 def sides(name: str, rows: int, options: Options) -> Iterator[Side]:
-    def command(word: str, *more: object) -> list[str]:
-        return module("generation", word, name, rows, *more)
+    def command(word: str) -> list[str]:
+        return module("generation", word, name, rows)
 
     yield Side("minitf", command("minitf"), own=True)
     yield Side("plain torch, cached", command("cached"))
@@ -37,18 +35,13 @@ def sides(name: str, rows: int, options: Options) -> Iterator[Side]:
         yield Side("plain torch, uncached", command("uncached"))
     if not options.small:
         yield Side("litgpt", command("litgpt"), missing_package("litgpt"), equal=False)
-        yield Side("Hugging Face", command("transformers"), missing_package("transformers"))
-        if rows == 1:
-            yield Side("nanoGPT", command("nanogpt", options.nanogpt or "-"), missing_nanogpt(options))
 
 
 Write = Callable[[int], list[list[int]] | None]
 """Write so many tokens after each prompt; the ids of what was written, or None where they cannot be compared."""
 
 
-def measure(
-    side: str, name: str, rows: str, checkout: str = "-", n_tokens: int = N_TOKENS, seconds: float = SECONDS
-) -> dict[str, Any]:
+def measure(side: str, name: str, rows: str, n_tokens: int = N_TOKENS, seconds: float = SECONDS) -> dict[str, Any]:
     """Tokens a second over all texts. Raises UnequalWork where other tokens are written than the plain model's."""
     import torch
 
@@ -56,7 +49,7 @@ def measure(
 
     torch.set_num_threads(threads())
     shape, n = replace(SHAPES[name], context=CONTEXT), int(rows)
-    reference, prompts, write = prepare(side, shape, n, Path(checkout))
+    reference, prompts, write = prepare(side, shape, n)
     write(n_tokens // 10)
     taken: list[float] = []
     while len(taken) < 2 or sum(taken) < seconds:
@@ -75,11 +68,10 @@ def measure(
     return {"value": n * n_tokens / median, "seconds": median, "repeats": len(taken)}
 
 
-def prepare(side: str, shape: Shape, n: int, checkout: Path) -> tuple[Any, Any, Write]:
+def prepare(side: str, shape: Shape, n: int) -> tuple[Any, Any, Write]:
     """The plain model, the prompts (n, 1) that all sides are given, and how a side writes."""
     import torch
 
-    from . import hugging_face, loops, weights
     from .plain import plain
 
     tokenizer = characters(shape.vocabulary)
@@ -94,16 +86,7 @@ def prepare(side: str, shape: Shape, n: int, checkout: Path) -> tuple[Any, Any, 
         return reference, prompts, minitf(shape, reference, tokenizer, letters, graphs=side == "minitf")
     if side in ("cached", "uncached"):
         return reference, prompts, lambda m: reference.write(prompts, m, side == "cached")[:, 1:].tolist()
-    if side == "litgpt":
-        return reference, prompts, litgpt(shape, prompts)
-    if side == "transformers":
-        model = hugging_face.model_of(shape).eval().to(device())
-        weights.copy(reference, model, weights.NANOGPT, transposed=True)
-        wish = {"do_sample": False, "use_cache": True, "pad_token_id": 0, "attention_mask": torch.ones_like(prompts)}
-        return reference, prompts, lambda m: model.generate(prompts, max_new_tokens=m, **wish)[:, 1:].tolist()
-    model, _ = loops.nanogpt(shape, reference, checkout)
-    model.eval().to(device())
-    return reference, prompts, lambda m: model.generate(prompts, m, top_k=1)[:, 1:].tolist()
+    return reference, prompts, litgpt(shape, prompts)
 
 
 def characters(size: int) -> Any:

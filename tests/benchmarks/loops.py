@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mini_tf.training.loop import train
@@ -121,8 +120,3 @@ def litgpt_model(shape: Shape) -> Any:
             norm_class_name="RMSNorm", mlp_class_name="GptNeoxMLP", intermediate_size=4 * shape.d_model,
         )
     )  # fmt: skip
-
-
-def litgpt(shape: Shape) -> tuple[nn.Module, LossOf]:
-    model = litgpt_model(shape)
-    return model, lambda ids, labels, at: F.cross_entropy(model(ids).flatten(0, 1), labels)

@@ -8,10 +8,12 @@ model without dropout.
 
 import os
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from typing import Any
 
-from .contest import Contest, Options, Side, answer, module, threads
+from .contest import Contest, Options, Side, answer, device, module, threads
 from .peers import missing_package
 from .shapes import MASK_RATE, SHAPES
 
@@ -25,8 +27,6 @@ def contests(options: Options) -> Iterator[Contest]:
         Side("minitf", module("masked", "minitf"), own=True),
         Side("Hugging Face Trainer", module("masked", "transformers"), missing),
     ]
-    if options.full:
-        sides.append(Side("Hugging Face Trainer compiled", module("masked", "transformers-compiled"), missing))
     yield Contest("masked LM, encoder, dropout 0.1", "tokens/s", sides)
 
 
@@ -37,7 +37,7 @@ def measure(side: str, name: str = "encoder", seconds: float = SECONDS) -> dict[
 
     torch.set_num_threads(threads())
     shape = SHAPES[name]
-    figures = minitf(name, seconds) if side == "minitf" else transformers(name, seconds, side.endswith("compiled"))
+    figures = minitf(name, seconds) if side == "minitf" else transformers(name, seconds)
     return {"value": shape.tokens / figures["seconds"], "flops": shape.flops / figures["seconds"], **figures}
 
 
@@ -52,18 +52,49 @@ def minitf(name: str, seconds: float) -> dict[str, Any]:
     return step_seconds((report.loss for report in train(training)), seconds)
 
 
-def transformers(name: str, seconds: float, compiled: bool) -> dict[str, Any]:
-    from transformers import BertTokenizerFast, DataCollatorForLanguageModeling
+def transformers(name: str, seconds: float) -> dict[str, Any]:
+    """BERT under the Trainer, timed by a callback; each row 500 times, so that no epoch ends on the way."""
+    from transformers import (
+        BertConfig,
+        BertForMaskedLM,
+        BertTokenizerFast,
+        DataCollatorForLanguageModeling,
+        Trainer,
+        TrainerCallback,
+        TrainingArguments,
+    )
 
-    from . import hugging_face
+    from .loops import BETAS, CLIP, LR, enough, figures
     from .own import first_batch
 
-    shape = SHAPES[name]
+    shape, ends = SHAPES[name], list[float]()
     words = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "[SEP]", "[MASK]", "[CLS]"])}
     words |= {f"w{i}": i for i in range(len(words), shape.vocabulary)}
     collator = DataCollatorForLanguageModeling(BertTokenizerFast(vocab=words), mlm=True, mlm_probability=MASK_RATE)
     examples = [{"input_ids": row} for row in first_batch(shape)[0]]
-    return hugging_face.run(hugging_face.model_of(shape, DROPOUT), examples, shape.batch, seconds, collator, compiled)
+    config = BertConfig(
+        vocab_size=shape.vocabulary, hidden_size=shape.d_model, num_hidden_layers=shape.n_layers,
+        num_attention_heads=shape.n_heads, intermediate_size=4 * shape.d_model, max_position_embeddings=shape.context,
+        hidden_dropout_prob=DROPOUT, attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+
+    class Clock(TrainerCallback):
+        """Stops the Trainer when there are enough steps."""
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            ends.append(time.perf_counter())
+            control.should_training_stop = enough(ends, seconds)
+
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            output_dir=folder, use_cpu=device() == "cpu", bf16=device() != "cpu",
+            per_device_train_batch_size=shape.batch, max_steps=100_000, learning_rate=LR, adam_beta1=BETAS[0],
+            adam_beta2=BETAS[1], weight_decay=0.0, max_grad_norm=CLIP, lr_scheduler_type="constant", report_to=[],
+            save_strategy="no", logging_strategy="no", disable_tqdm=True, remove_unused_columns=False,
+        )  # fmt: skip
+        model, data = BertForMaskedLM(config), examples * 500
+        Trainer(model, arguments, train_dataset=data, data_collator=collator, callbacks=[Clock()]).train()
+    return figures(ends)
 
 
 if __name__ == "__main__":

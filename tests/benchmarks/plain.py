@@ -103,11 +103,9 @@ class BERT(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         d = shape.d_model
-        self.tokens, self.positions, self.types = (
-            nn.Embedding(shape.vocabulary, d),
-            nn.Embedding(shape.context, d),
-            nn.Embedding(2, d),
-        )
+        self.tokens = nn.Embedding(shape.vocabulary, d)
+        self.positions = nn.Embedding(shape.context, d)
+        self.types = nn.Embedding(2, d)
         self.norm, self.head_norm = nn.LayerNorm(d, eps=1e-12), nn.LayerNorm(d, eps=1e-12)
         self.layers = nn.ModuleList(BERTLayer(shape) for _ in range(shape.n_layers))
         self.dense, self.bias = nn.Linear(d, d), nn.Parameter(torch.zeros(shape.vocabulary))

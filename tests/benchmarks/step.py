@@ -1,9 +1,8 @@
 """step: tokens a second in training at equal work, by a fixed batch on the same weights.
 
 Equal work: the same architecture (GPT-2; BERT), and the losses of the first steps, from the same weights and on the
-same batch, agree with the plain loop's to 1e-4, or the side fails (of Hugging Face's and of encoders only the first
-loss). litgpt's class computes something else, which its rows say. All in fp32; `minitf auto` is a whole `minitf
-pretrain` on the text with what `runtime: auto` takes, timed by its own records.
+same batch, agree with the plain loop's to 1e-4, or the side fails (of encoders only the first loss). All in fp32;
+`minitf auto` is a whole `minitf pretrain` on the text with what `runtime: auto` takes, timed by its own records.
 """
 
 import json
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .contest import Contest, Options, Side, answer, device, module, threads
-from .peers import MINITF, missing_nanogpt, missing_package
+from .peers import MINITF, missing_nanogpt
 from .shapes import SHAPES
 from .texts import text_of
 
@@ -34,25 +33,11 @@ def contests(options: Options) -> Iterator[Contest]:
 
 def sides(name: str, options: Options) -> Iterator[Side]:
     yield Side("minitf", module("step", "minitf", name), own=True)
-    yield from _eager_and_compiled(options, "plain torch", "plain", name)
-    if options.small:
-        return
-    yield Side("minitf auto", module("step", "auto", name, text_of(options)), own=True, equal=False)
-    if not SHAPES[name].masked:
-        yield from _eager_and_compiled(
-            options, "nanoGPT", "nanogpt", name, missing_nanogpt(options), options.nanogpt or "-"
-        )
-        yield from _eager_and_compiled(options, "litgpt", "litgpt", name, missing_package("litgpt"), equal=False)
-    missing = missing_package("transformers", "accelerate")
-    yield from _eager_and_compiled(options, "Hugging Face Trainer", "transformers", name, missing)
-
-
-def _eager_and_compiled(
-    options: Options, side: str, word: str, shape: str, missing: str = "", *more: object, equal: bool = True
-) -> Iterator[Side]:
-    yield Side(side, module("step", word, shape, *more), missing, equal=equal)
-    if options.full:
-        yield Side(f"{side} compiled", module("step", f"{word}-compiled", shape, *more), missing, equal=equal)
+    yield Side("plain torch", module("step", "plain", name))
+    if not options.small:
+        yield Side("minitf auto", module("step", "auto", name, text_of(options)), own=True, equal=False)
+    if not options.small and not SHAPES[name].masked:
+        yield Side("nanoGPT", module("step", "nanogpt", name, options.nanogpt or "-"), missing_nanogpt(options))
 
 
 def measure(side: str, name: str, path: str = "") -> dict[str, Any]:
@@ -67,30 +52,22 @@ def in_process(side: str, name: str, checkout: Path, seconds: float = SECONDS) -
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # as its command does, before torch is there
     import torch
 
-    from . import hugging_face, loops, weights
+    from . import loops, weights
     from .own import first_batch
     from .plain import plain
 
     torch.set_num_threads(threads())
-    word, _, compiled = side.partition("-")
     shape = SHAPES[name]
     reference, batch = plain(shape), first_batch(shape)
     expected = loops.expected_losses(shape, reference, batch)
-    if word == "transformers":
-        figures = hugging_face.trainer(shape, reference, batch, seconds, bool(compiled))
-    elif word == "minitf":
-        figures = loops.step_seconds(loops.minitf(shape, reference), seconds)
+    if side == "minitf":
+        losses = loops.minitf(shape, reference)
+    elif side == "plain":
+        losses = loops.plain_loop(reference, reference, batch, fused=True)
     else:
-        model, loss_of = {
-            "plain": lambda: (reference, reference),
-            "nanogpt": lambda: loops.nanogpt(shape, reference, checkout),
-            "litgpt": lambda: loops.litgpt(shape),
-        }[word]()
-        figures = loops.step_seconds(
-            loops.plain_loop(model, torch.compile(loss_of) if compiled else loss_of, batch, word == "plain"), seconds
-        )
-    if word != "litgpt":
-        weights.check_equal(figures["losses"], expected, side)
+        losses = loops.plain_loop(*loops.nanogpt(shape, reference, checkout), batch, fused=False)
+    figures = loops.step_seconds(losses, seconds)
+    weights.check_equal(figures["losses"], expected, side)
     return figures
 
 

@@ -1,11 +1,9 @@
-"""The same weights for every side: from the plain model's names to minitf's, nanoGPT's and Hugging Face's; and equal
-work, checked.
+"""The same weights for every side, from the plain model's names to minitf's and nanoGPT's; and equal work, checked.
 
-`{i}` is a layer's number. A name may stand for several tensors (q, k, v) that are parts of the plain one, in their
-order.
+`{i}` is a layer's number.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
@@ -45,56 +43,25 @@ NANOGPT = {
     "layers.{i}.down": "transformer.h.{i}.mlp.c_proj",
     "norm.weight": "transformer.ln_f.weight",
 }
-"""Hugging Face's GPT-2 has the same names, with transposed matrices and with biases."""
-
-_OWN = "bert.encoder.layer.{i}.attention.self."
-HF_BERT = {
-    "tokens.weight": "bert.embeddings.word_embeddings.weight",
-    "positions.weight": "bert.embeddings.position_embeddings.weight",
-    "types.weight": "bert.embeddings.token_type_embeddings.weight",
-    "norm": "bert.embeddings.LayerNorm",
-    "layers.{i}.attention.qkv": [_OWN + "query", _OWN + "key", _OWN + "value"],
-    "layers.{i}.attention.out": "bert.encoder.layer.{i}.attention.output.dense",
-    "layers.{i}.norm1": "bert.encoder.layer.{i}.attention.output.LayerNorm",
-    "layers.{i}.up": "bert.encoder.layer.{i}.intermediate.dense",
-    "layers.{i}.down": "bert.encoder.layer.{i}.output.dense",
-    "layers.{i}.norm2": "bert.encoder.layer.{i}.output.LayerNorm",
-    "dense": "cls.predictions.transform.dense",
-    "head_norm": "cls.predictions.transform.LayerNorm",
-    "bias": "cls.predictions.bias",
-}
-
-Names = Mapping[str, str | Sequence[str]]
 
 
 @torch.no_grad()
-def copy(plain: nn.Module, into: nn.Module, names: Names, transposed: bool = False) -> None:
-    """Give `into` the weights of the plain model. Vectors of `into` that the plain model lacks (biases) become 0.
-
-    transposed: matrices of the layers are stored the other way round. Raises KeyError where a name is in neither.
-    """
+def copy(plain: nn.Module, into: nn.Module, names: Mapping[str, str]) -> None:
+    """Give `into` the weights of the plain model. Raises KeyError where a name is in neither."""
     theirs = dict(into.named_parameters())
-    left = set(theirs)
     for name, tensor in plain.named_parameters():
-        found = list(_names(name, names))
-        for their, part in zip(found, tensor.chunk(len(found)), strict=True):
-            turned = transposed and part.dim() == 2 and "layers." in name
-            theirs[their].copy_(part.T if turned else part)
-            left.discard(their)
-    for their in left:
-        if theirs[their].dim() != 1:
-            raise KeyError(f"{their}: the plain model has no such weight")
-        theirs[their].zero_()
+        theirs.pop(_name(name, names)).copy_(tensor)
+    if theirs:
+        raise KeyError(f"{[*theirs]}: the plain model has no such weights")
 
 
-def _names(name: str, names: Names) -> Iterator[str]:
+def _name(name: str, names: Mapping[str, str]) -> str:
     """What a plain tensor is called there: by its whole name, or by that of its module."""
     number = name.split(".")[1] if name.startswith("layers.") else ""
     general = name.replace(f"layers.{number}.", "layers.{i}.") if number else name
     module, _, kind = general.rpartition(".")
-    found, end = (names[general], "") if general in names else (names[module], f".{kind}")
-    for one in [found] if isinstance(found, str) else found:
-        yield one.replace("{i}", number) + end
+    theirs = names[general] if general in names else f"{names[module]}.{kind}"
+    return theirs.replace("{i}", number)
 
 
 class UnequalWork(Exception):

@@ -76,10 +76,9 @@ def allowed(text: Text, beam: BeamSettings, n_words: int) -> list[int]:
     """What may follow a text, by the words of the definition."""
     n = beam.no_repeat_ngram
     grams = {text[i : i + n] for i in range(len(text) - n + 1)} if n else set()
-    words = [
-        word for word in range(n_words) if word != END and word not in beam.banned and (*text, word)[-n:] not in grams
-    ]
-    return [*words, END] if len(text) >= beam.min_new_tokens or not words else words
+    no_word = {*beam.ends, *beam.banned}
+    words = [word for word in range(n_words) if word not in no_word and (*text, word)[-n:] not in grams]
+    return [*words, *beam.ends] if len(text) >= beam.min_new_tokens or not words else words
 
 
 def all_texts(language: Language, beam: BeamSettings, limit: int, source: int = 0) -> Iterator[Hypothesis]:
@@ -89,9 +88,9 @@ def all_texts(language: Language, beam: BeamSettings, limit: int, source: int = 
         logprobs = language(source, text).log_softmax(0).tolist()
         for word in allowed(text, beam, len(logprobs)):
             whole, total = (*text, word), logprob + logprobs[word]
-            if word == END or len(whole) == limit:
-                ids = list(text if word == END else whole)
-                yield Hypothesis(ids, total, total / ((5 + len(whole)) / 6) ** beam.length_penalty, word == END)
+            if word in beam.ends or len(whole) == limit:
+                ids = list(text if word in beam.ends else whole)
+                yield Hypothesis(ids, total, total / ((5 + len(whole)) / 6) ** beam.length_penalty, word in beam.ends)
             else:
                 yield from from_here(whole, total)
 
@@ -99,7 +98,10 @@ def all_texts(language: Language, beam: BeamSettings, limit: int, source: int = 
 
 
 def best_of_all(language: Language, beam: BeamSettings, limit: int, source: int = 0) -> list[Hypothesis]:
-    return sorted(all_texts(language, beam, limit, source), key=lambda one: -one.score)[: beam.n_best]
+    """Of a text that may end in several ways, the best way."""
+    ranked = sorted(all_texts(language, beam, limit, source), key=lambda one: one.score)
+    distinct = {(tuple(one.ids), one.ended): one for one in ranked}
+    return sorted(distinct.values(), key=lambda one: -one.score)[: beam.n_best]
 
 
 def greedy(language: Language, beam: BeamSettings, limit: int, source: int = 0) -> Hypothesis:
@@ -225,10 +227,8 @@ def by_hand(told: Language, beam: BeamSettings, limit: int) -> list[Hypothesis]:
                     for text, logprob in live}  # fmt: skip
         candidates = [one for text, _ in live[: beam.num_beams] for one in extended[text]]
         candidates.sort(key=lambda candidate: -candidate[1])
-        best, live = (
-            candidates[: beam.num_beams],
-            [(text, logprob) for text, logprob in candidates if text[-1] != END][: beam.num_beams],
-        )
+        best = candidates[: beam.num_beams]
+        live = [(text, logprob) for text, logprob in candidates if text[-1] != END][: beam.num_beams]
         if following:
             likeliest = max(extended[greedily], key=lambda candidate: candidate[1])
             greedily, following = likeliest[0], greedily != likeliest[0] and likeliest[0][-1] != END
@@ -302,33 +302,11 @@ def test_a_text_that_has_ended_is_followed_no_farther() -> None:
 
 def test_a_text_ends_at_each_of_several_end_tokens() -> None:
     """Which are one text, whose better end counts."""
-    ends = (END, 2)
     for seed in range(6):
-        told = language(seed, 6)
-        [ours] = found(told, BeamSettings(ends, ALL, 12, 0.6), [4])
-        every = dict[tuple[Text, bool], tuple[float, float]]()
-        for text, logprob in _prefixes(told, ends, 4):
-            ended = text[-1] in ends
-            key = (text[:-1] if ended else text, ended)
-            every[key] = max(every.get(key, (-math.inf, 0.0)), (logprob / ((5 + len(text)) / 6) ** 0.6, logprob))
-        ranked = sorted(every.items(), key=lambda item: -item[1][0])[:12]
-        assert [(tuple(one.ids), one.ended) for one in ours] == [key for key, _ in ranked]
-        assert [one.logprob for one in ours] == pytest.approx([logprob for _, (_, logprob) in ranked], abs=1e-10)
-    [[short]] = found(language(0, 6), BeamSettings(ends, 4, min_new_tokens=3), [5])
+        told, beam = language(seed, 6), BeamSettings((END, 2), ALL, 12, 0.6)
+        assert_same(found(told, beam, [4])[0], best_of_all(told, beam, 4))
+    [[short]] = found(language(0, 6), BeamSettings((END, 2), 4, min_new_tokens=3), [5])
     assert len(short.ids) >= 3
-
-
-def _prefixes(told: Language, ends: Sequence[int], limit: int) -> Iterator[tuple[Text, float]]:
-    """Every text that ends within the limit with one of the ends, and those that come to it, with the end."""
-    open_texts: list[tuple[Text, float]] = [((), 0.0)]
-    while open_texts:
-        text, logprob = open_texts.pop()
-        for word, own in enumerate(told(0, text).log_softmax(0).tolist()):
-            whole = (*text, word), logprob + own
-            if word in ends or len(whole[0]) == limit:
-                yield whole
-            else:
-                open_texts.append(whole)
 
 
 def test_the_bound_holds_for_every_text_that_a_hypothesis_may_become() -> None:

@@ -48,11 +48,9 @@ def uncached(model: Model, text: Sequence[int], following: Sequence[int], contex
 @pytest.mark.parametrize(("mixer", "positions"), CASES)
 def test_the_cache_gives_the_log_probabilities_of_reading_everything_anew(mixer: str, positions: str) -> None:
     """Beyond the context of 16 too, and from a prompt that is longer than it."""
-    model, text, following = (
-        model_of("decoder", (mixer,), positions, n_layers=2),
-        some_ids(20).tolist(),
-        some_ids(STEPS, 1, seed=4),
-    )
+    model = model_of("decoder", (mixer,), positions, n_layers=2)
+    text = some_ids(20).tolist()
+    following = some_ids(STEPS, 1, seed=4)
     expected = uncached(model, text, following[:, 0].tolist(), model.context)
     torch.testing.assert_close(cached(model, [text], following, model.context)[:, 0], expected, rtol=0, atol=1e-8)
 

@@ -215,11 +215,9 @@ def test_spans_over_permuted_sentences_and_earlier_marks_keep_their_tokens() -> 
 
 def test_noises_are_applied_in_their_order() -> None:
     """Where all tokens are marked first there is no sentence left to shuffle."""
-    text, shuffle, mask = (
-        NoisyText.of(12, np.arange(12) % 4 == 0),
-        KINDS["permute_sentences"](),
-        KINDS["mask"](rate=1.0),
-    )
+    text = NoisyText.of(12, np.arange(12) % 4 == 0)
+    shuffle = KINDS["permute_sentences"]()
+    mask = KINDS["mask"](rate=1.0)
     shuffled, kept = (
         {tuple(corrupt(noises, text, np.random.default_rng(seed)).tokens.tolist()) for seed in range(30)}
         for noises in ((shuffle, mask), (mask, shuffle))

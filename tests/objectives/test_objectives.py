@@ -217,10 +217,8 @@ def test_a_tokenizer_without_a_mask_is_refused() -> None:
 
 
 def test_a_masked_token_is_guessed_from_both_sides_and_not_from_itself() -> None:
-    model, objective = (
-        model_of("encoder").double().eval(),
-        objective_of("masked", mask_rate=0.01, replace=(1.0, 0.0, 0.0)),
-    )
+    model = model_of("encoder").double().eval()
+    objective = objective_of("masked", mask_rate=0.01, replace=(1.0, 0.0, 0.0))
     rows = Rows(np.random.default_rng(0).choice(PLAIN, (1, 16)), np.array([6], np.uint64))
     [place] = np.flatnonzero(judged(objective.prepare(rows))).tolist()
     assert 0 < place < 15

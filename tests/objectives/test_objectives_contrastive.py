@@ -239,10 +239,8 @@ def test_the_baseline_is_the_cosine_of_tfidf(tmp_path: Path) -> None:
 
 
 def test_a_single_pair_is_said_to_have_no_negative(tmp_path: Path) -> None:
-    train, val = (
-        jsonl(tmp_path / "train.jsonl", PAIRS[:30]),
-        jsonl(tmp_path / "val.jsonl", [{"text": "a", "positive": "b"}]),
-    )
+    train = jsonl(tmp_path / "train.jsonl", PAIRS[:30])
+    val = jsonl(tmp_path / "val.jsonl", [{"text": "a", "positive": "b"}])
     arguments = (*SMALL, "objective.kind=contrastive", f"data.train={train}", f"data.val={val}", "train.steps=1")
     done = minitf("pretrain", *QUIET, *arguments, "-d", tmp_path / "run")
     assert "validation data: 1 pairs, without a negative, so the loss is 0\n" in done.stderr

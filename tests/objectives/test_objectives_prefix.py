@@ -81,11 +81,9 @@ def mask_by_hand(segments: list[int], orders: list[int]) -> Tensor:
 @pytest.mark.parametrize("attention", MIXERS)
 def test_the_loss_is_that_of_each_token_behind_its_prefix(attention: str, segments: np.ndarray | None) -> None:
     """Each target alone: the tokens up to it, the prefix seen as a whole, nothing after it or of other documents."""
-    model, objective, given = (
-        model_of(attention=attention, positions="learned").eval(),
-        objective_of(),
-        rows(segments=segments, first_key=7),
-    )
+    model = model_of(attention=attention, positions="learned").eval()
+    objective = objective_of()
+    given = rows(segments=segments, first_key=7)
     batch = objective.prepare(given)
     loss = objective.task(model)(batch).parts["prefix"]
     positions = batch.inputs.token_positions

@@ -57,10 +57,8 @@ def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """decoder, encoder, hybrid, and seeds: a set of two."""
-    folder, few = (
-        tmp_path_factory.mktemp("babylm") / "outputs",
-        ("train.steps=2", "model.init_std=0.3", "data.split=10%"),
-    )
+    folder = tmp_path_factory.mktemp("babylm") / "outputs"
+    few = ("train.steps=2", "model.init_std=0.3", "data.split=10%")
     trained(folder / "decoder", *few)
     trained(folder / "encoder", *few, tiny_model("encoder"))
     trained(folder / "hybrid", *few, "objective.kind=hybrid")

@@ -157,10 +157,8 @@ def test_predictions_need_no_training_row_for_each_text(classifier: Trained, mon
 
     dataset = type(classifier.recipe.objective.dataset())
     texts, usual = [[text] for text in TEXTS], predictor_of(classifier)
-    expected, packing = (
-        usual.predict([Example(words, [], f"test:{n}") for n, words in enumerate(texts, 1)]),
-        dataset.packing,
-    )
+    expected = usual.predict([Example(words, [], f"test:{n}") for n, words in enumerate(texts, 1)])
+    packing = dataset.packing
     monkeypatch.setattr(
         dataset, "packing", lambda *given: DrawnRows(**{field: getattr(packing(*given), field) for field in ROWS_OF})
     )
@@ -185,10 +183,8 @@ def test_what_is_no_task_with_labels_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_line_is_a_text_or_an_object_of_json(classifier: Trained, tagger: Trained) -> None:
-    classes, tags = (
-        predictor_of(classifier).reader(classifier.recipe.data),
-        predictor_of(tagger).reader(tagger.recipe.data),
-    )
+    classes = predictor_of(classifier).reader(classifier.recipe.data)
+    tags = predictor_of(tagger).reader(tagger.recipe.data)
     plain = classes.line("a { b", "stdin:7")
     assert plain == classes.line('{"text": "a { b", "label": 1, "more": []}', "stdin:7")
     assert plain.where == "stdin:7"

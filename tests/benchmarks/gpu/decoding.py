@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from ..generation import CONTEXT, N_TOKENS, prepare
 from ..shapes import SHAPES
@@ -31,7 +30,7 @@ def measure(name: str, rows: int, n_tokens: int = N_TOKENS, rounds: int = ROUNDS
     shape = replace(SHAPES[name], context=CONTEXT)
     key = f"{name} x {rows}"
     try:
-        sides = {side: prepare(word, shape, rows, Path("-"))[2] for side, word in SIDES.items()}
+        sides = {side: prepare(word, shape, rows)[2] for side, word in SIDES.items()}
         texts = {side: write(n_tokens) or [] for side, write in sides.items()}
         same = {side: equal_tokens(texts[side], texts[PLAIN]) for side in sides}
         if (least := min(same.values())) < min(SURE, n_tokens):

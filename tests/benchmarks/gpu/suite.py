@@ -149,21 +149,13 @@ def generation(asked: argparse.Namespace, options: Options) -> Part:
 
 
 def loss(asked: argparse.Namespace, options: Options) -> Part:
-    """minitf's first try, then nanoGPT, which takes longest, then the other tries."""
-    missing = "" if options.text else "no text given (--text FILE)"
-    more, silence = ["--tiny"] if asked.tiny else [], SILENCE["loss"]
-    tries = [
-        Job(
-            module("gpu.time_to_loss", OWN, options.text, i, *more),
-            (f"{OWN}, try {i + 1}",),
-            silence=silence,
-            missing=missing,
-        )
-        for i in range(1 if asked.tiny else len(time_to_loss.TRIES))
-    ]
-    command = module("gpu.time_to_loss", "nanoGPT", options.text, options.nanogpt, *more)
-    peer = Job(command, ("nanoGPT",), silence=silence, missing=missing or peers.missing_nanogpt(options))
-    return Part("loss", [tries[0], peer, *tries[1:]])
+    missing, silence = "" if options.text else "no text given (--text FILE)", SILENCE["loss"]
+    commands = {side: module("gpu.time_to_loss", side, options.text) for side in (OWN, "nanoGPT")}
+    commands["nanoGPT"] += [str(options.nanogpt)]
+    without = {OWN: missing, "nanoGPT": missing or peers.missing_nanogpt(options)}
+    tiny = ["--tiny"] * asked.tiny
+    jobs = [Job([*commands[side], *tiny], (side,), silence=silence, missing=without[side]) for side in commands]
+    return Part("loss", jobs)
 
 
 MAKERS = {"correctness": correctness, "step": step, "generation": generation, "loss": loss}

@@ -30,15 +30,14 @@ class Ratio(NamedTuple):
 
 
 def ratios(results: Mapping[str, Mapping[str, Any]], reach: float) -> Iterator[Ratio]:
-    """The ratios to every side. Of the time to a loss: of the first of minitf's tries that reaches it."""
+    """The ratios to every side. Of the time to a loss: if minitf reaches it."""
     for key, figures in results.items():
         group, _, side = key.rpartition(":")
         if side != OWN and (own := results.get(f"{group}:{OWN}")) and "value" in figures:
             yield Ratio(group, side, own["value"] / figures["value"], goal_of(group, side))
-    tries = sorted((key, figures) for key, figures in results.items() if key.startswith(f"{OWN}, try"))
-    peer, reached = results.get("nanoGPT"), [figures for _, figures in tries if figures["loss"] <= reach]
-    if peer and reached:
-        yield Ratio("loss", "nanoGPT", peer["value"] / reached[0]["value"], goal_of("loss", "nanoGPT"))
+    own, peer = results.get(OWN), results.get("nanoGPT")
+    if own and peer and own["loss"] <= reach:
+        yield Ratio("loss", "nanoGPT", peer["value"] / own["value"], goal_of("loss", "nanoGPT"))
 
 
 def goal_of(group: str, side: str) -> float | None:

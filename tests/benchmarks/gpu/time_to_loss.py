@@ -1,10 +1,9 @@
 """time to a loss: seconds of a whole process that trains on a text, and its best checkpoint's loss on the last tenth.
 
-    python -m tests.benchmarks.gpu.time_to_loss minitf TEXT 0
+    python -m tests.benchmarks.gpu.time_to_loss minitf TEXT
     python -m tests.benchmarks.gpu.time_to_loss nanoGPT TEXT CHECKOUT
 
-The model has the shape of nanoGPT's recipe for a GPU (6 x 384, context 256, 64 rows). minitf trains by one of TRIES,
-from the fewest steps on; the first that reaches the loss counts. nanoGPT runs `train.py
+The model has the shape of nanoGPT's recipe for a GPU (6 x 384, context 256, 64 rows). nanoGPT runs `train.py
 config/train_shakespeare_char.py` as its README says; its time counts whatever its loss. The loss of both is that of all
 targets of the last tenth, each predicted once, in windows of 256.
 """
@@ -24,17 +23,11 @@ SHAPE = (
     "train.batch_size=64",
     "eval.baseline=false", "log.samples=0",
 )  # fmt: skip
-TRIES = (
-    (
-        "train.steps=600",
-        "optimizer.lr=0.02",
-        "optimizer.embedding_lr=0.05",
-        "optimizer.head_lr=0.005",
-        "optimizer.weight_decay=0.3",
-        "model.dropout_rate=0.3",
-    ),
+OVERRIDES = (
+    *("train.steps=600", "optimizer.lr=0.02", "optimizer.embedding_lr=0.05", "optimizer.head_lr=0.005"),
+    *("optimizer.weight_decay=0.3", "model.dropout_rate=0.3"),
 )
-"""Overrides of gpt-char: 1.4689 on an H200 (one run); of five others, of 400 to 700 steps with less decay or dropout,
+"""Of gpt-char: 1.4689 on an H200 (one run); of five others, of 400 to 700 steps with less decay or dropout,
 none came below 1.477.
 """
 TINY = {
@@ -46,23 +39,17 @@ TINY = {
 }  # fmt: skip
 
 
-def measure(side: str, text: Path, which: str, tiny: bool = False) -> None:
+def measure(side: str, text: Path, checkout: Path | None = None, tiny: bool = False) -> None:
     more = TINY[side] if tiny else ()
     try:
-        if side == "minitf":
-            words = (*SHAPE, *TRIES[int(which)], *more, f"runtime.device={device()}")
-            figures = measure_minitf("gpt-char", str(text), "1337", *words)
-            tell(
-                f"minitf, try {int(which) + 1}",
-                value=figures["seconds"],
-                loss=figures["loss"],
-                choice=figures["detail"],
-                words=words,
-            )
-        else:
-            tell(side, **nanogpt(text, Path(which), more))
+        if checkout is not None:
+            tell(side, **nanogpt(text, checkout, more))
+            return
+        words = (*SHAPE, *OVERRIDES, *more, f"runtime.device={device()}")
+        figures = measure_minitf("gpt-char", str(text), "1337", *words)
+        tell(side, value=figures["seconds"], loss=figures["loss"], choice=figures["detail"], words=words)
     except Exception as error:
-        tell(side if side != "minitf" else f"minitf, try {int(which) + 1}", failed=reason(error))
+        tell(side, failed=reason(error))
 
 
 def nanogpt(text: Path, checkout: Path, more: tuple[str, ...] = ()) -> dict[str, float]:
@@ -75,4 +62,5 @@ def nanogpt(text: Path, checkout: Path, more: tuple[str, ...] = ()) -> dict[str,
 
 
 if __name__ == "__main__":
-    measure(sys.argv[1], Path(sys.argv[2]), sys.argv[3], "--tiny" in sys.argv)
+    [side, text, *checkout] = [word for word in sys.argv[1:] if word != "--tiny"]
+    measure(side, Path(text), *map(Path, checkout), tiny="--tiny" in sys.argv)
