@@ -109,7 +109,7 @@ WITHOUT_POSITIONS = {
     [
         (name, word)
         for name in SETTINGS
-        for word in ("rotary", "alibi", "learned")
+        for word in ("rotary", "alibi")
         if word == "rotary" or name not in WITHOUT_POSITIONS
     ],
 )
