@@ -1,7 +1,12 @@
 """Data as the objective of their dataset opens them, without a recipe around it."""
 
+import csv
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import pyarrow.parquet
 
 from mini_tf.data.datasets import Dataset, TokenizedData
 from mini_tf.data.examples import Labels
@@ -61,6 +66,20 @@ def encoded(
 ) -> Store:
     """All of data.train, nothing held out."""
     return encode_data(data, used, objective_for(dataset), labels, say, say)
+
+
+def write_table(file: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    """Rows as a file of its suffix: jsonl, parquet, csv or tsv."""
+    if file.suffix == ".jsonl":
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif file.suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), file)
+    else:
+        with file.open("w", newline="") as opened:
+            writer = csv.DictWriter(opened, list(rows[0]), delimiter="\t" if file.suffix == ".tsv" else ",")
+            writer.writeheader()
+            writer.writerows(rows)
+    return file
 
 
 WHOLE, ROWS = CorpusSettings.corpus, 24

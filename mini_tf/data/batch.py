@@ -136,9 +136,8 @@ def document_batches(data: Store, of_class: Tensor | None = None) -> Iterator[tu
         spans, lengths = spans[:n], lengths[:n]
         ids = torch.zeros(len(spans), int(lengths.max()), dtype=torch.int64)
         for row, (first, last) in zip(ids, spans, strict=True):
-            row[: last + data.separated - first] = torch.from_numpy(
-                data.ids[first : last + data.separated].astype(np.int64)
-            )
+            document = data.ids[first : last + data.separated].astype(np.int64)
+            row[: len(document)] = torch.from_numpy(document)
         classes = torch.zeros(n, dtype=torch.int64)
         if of_class is not None:
             assert data.row_labels is not None

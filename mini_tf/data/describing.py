@@ -61,21 +61,18 @@ def store_statistics(store: Store) -> dict[str, float]:
 
 def n_shared_documents(train: Store, val: Store, length: int | None = None) -> int:
     """Number of distinct documents (by their ids, or by the first `length` of these) that are in both stores."""
-    hashes = (
-        {
-            hashlib.blake2b(store.document(n)[:length].tobytes(), digest_size=16).digest()
-            for n in range(store.n_documents)
-        }
-        for store in (train, val)
-    )
-    return len(set.intersection(*hashes))
+
+    def hashes(store: Store) -> set[bytes]:
+        documents = (store.document(n)[:length].tobytes() for n in range(store.n_documents))
+        return {hashlib.blake2b(ids, digest_size=16).digest() for ids in documents}
+
+    return len(hashes(train) & hashes(val))
 
 
 def format_statistics(splits: Mapping[str, Mapping[str, float]]) -> list[str]:
     """`format_columns` of what `store_statistics` returns."""
-    return format_columns(
-        {split: {CAPTIONS.get(name, name): n for name, n in numbers.items()} for split, numbers in splits.items()}
-    )
+    named = ({CAPTIONS.get(name, name): n for name, n in numbers.items()} for numbers in splits.values())
+    return format_columns(dict(zip(splits, named, strict=True)))
 
 
 def format_columns(columns: Mapping[str, Mapping[str, float]]) -> list[str]:
@@ -83,20 +80,17 @@ def format_columns(columns: Mapping[str, Mapping[str, float]]) -> list[str]:
     names = list(next(iter(columns.values())))
     width = max(map(len, names))
     lines = [f"{'':{width}}" + "".join(f" {head:>12}" for head in columns)]
-    return lines + [
-        f"{name:{width}}" + "".join(f" {_number(numbers[name]):>12}" for numbers in columns.values()) for name in names
-    ]
-
-
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+    for name in names:
+        values = (column[name] for column in columns.values())
+        cells = (f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" for value in values)
+        lines.append(f"{name:{width}}" + "".join(f" {cell:>12}" for cell in cells))
+    return lines
 
 
 def tokens_by_position(tokenizer: Tokenizer, ids: np.ndarray) -> list[dict[str, Any]]:
     """For each position of `ids` (n,): its index, id and token."""
-    return [
-        {"position": position, "id": int(id), "reads": tokenizer.pieces([id])[0]} for position, id in enumerate(ids)
-    ]
+    pairs = zip(ids, tokenizer.pieces(ids), strict=True)
+    return [{"position": n, "id": int(id), "reads": piece} for n, (id, piece) in enumerate(pairs)]
 
 
 def describe_token_row(
@@ -116,12 +110,11 @@ def _described(
     targets = np.full(inputs.size, -1)
     at = np.arange(inputs.size) if batch.target_positions is None else batch.target_positions.numpy()
     targets[at] = batch.labels.numpy()
+    tokens, of_row = tokens_by_position(tokenizer, inputs[row]), targets.reshape(inputs.shape)[row]
+    names = (tokenizer.pieces([target])[0] if target >= 0 else None for target in of_row)
     positions = [
-        {"position": token["position"], "document": int(document), **token}
-        | {"target": tokenizer.pieces([target])[0] if target >= 0 else None, **entries}
-        for token, document, target, entries in zip(
-            tokens_by_position(tokenizer, inputs[row]), documents, targets.reshape(inputs.shape)[row], more, strict=True
-        )
+        {"position": token["position"], "document": int(document), **token, "target": target, **entries}
+        for token, document, target, entries in zip(tokens, documents, names, more, strict=True)
         if document
     ]
     return {"padding": inputs.shape[1] - len(positions), "positions": positions}
@@ -153,9 +146,8 @@ def describe_example_row(tokenizer: Tokenizer, rows: Rows, batch: Batch, row: in
 
 def replaced_tokens(tokenizer: Tokenizer, inputs: np.ndarray, original: np.ndarray) -> list[str | None]:
     """The original token of each position whose input differs from it (for example a masked one), else None."""
-    return [
-        tokenizer.pieces([before])[0] if id != before else None for id, before in zip(inputs, original, strict=True)
-    ]
+    pieces = zip(inputs, original, tokenizer.pieces(original), strict=True)
+    return [piece if id != before else None for id, before, piece in pieces]
 
 
 def ids_without_padding(rows: Rows, row: int) -> np.ndarray:
@@ -177,12 +169,10 @@ def format_table(lines: Iterable[tuple[str, Sequence[Any]]]) -> list[str]:
 def source_and_target_table(row: Mapping[str, Any], head: str) -> list[str]:
     """The source beside the target; the tokens of a line are at the same position, but need not correspond."""
     both: Any = itertools.zip_longest(row["source"]["positions"], row["positions"], fillvalue={})
-    cells = (
-        (f"{n:>8}", (source.get("reads"), target.get("reads"), target.get("target")))
-        for n, (source, target) in enumerate(both)
-    )
-    title = f"{head}: source {row_size(row['source'])}, target {row_size(row)}"
-    return [title, *format_table([(f"{'position':>8}", ("source", "target input", "target")), *cells])]
+    lines = [(f"{'position':>8}", ("source", "target input", "target"))]
+    for n, (source, target) in enumerate(both):
+        lines.append((f"{n:>8}", (source.get("reads"), target.get("reads"), target.get("target"))))
+    return [f"{head}: source {row_size(row['source'])}, target {row_size(row)}", *format_table(lines)]
 
 
 def token_table(row: Mapping[str, Any], head: str, with_original: bool = True) -> list[str]:

@@ -151,7 +151,7 @@ def refuse_absent(files: Sequence[Files], roles: Collection[str]) -> None:
     """DataFault if the column that data.fields names for one of the optional `roles` is in no row of any file."""
     first = files[0]
     for role, name in first.data.fields.items():
-        if role in roles and role in first.dataset.OPTIONAL and not any(one.has(role) for one in files):
+        if role in roles and role in first.dataset.OPTIONAL and not any(each.has(role) for each in files):
             names, file = [*first.reader.names.values()], first.sources[0]
             raise missing_column(file.name, name, column_names(file, first.reader.columns), names, first.key)
 
@@ -248,8 +248,8 @@ class RawData:
         needed = self._needed(settings)
         if any(tokenizer.extend is not None for tokenizer, _ in needed):
             return True
-        trained = ((tokenizer, sources) for tokenizer, sources in needed if tokenizer.path is None)
-        return any(load("tokenizers", self._tokenizer_key(*one)) is None for one in trained)
+        keys = (self._tokenizer_key(tokenizer, sources) for tokenizer, sources in needed if tokenizer.path is None)
+        return any(load("tokenizers", key) is None for key in keys)
 
     def _needed(self, settings: sections.Tokenizer) -> list[tuple[sections.SingleTokenizer, Sequence[bool]]]:
         """Each tokenizer with the texts that it is trained on: True = sources, False = targets or labelled texts."""

@@ -126,12 +126,12 @@ class ExampleHasher:
     def scan_together(self, examples: Examples) -> tuple[np.ndarray, int]:
         """`scan` of all parts; each process of the team reads its own ones. DataFault if there are no examples."""
 
-        def own() -> tuple[str, int]:
+        def scan_share() -> tuple[str, int]:
             parts = examples.team.own(examples.parts, lambda part: part.size)
             hashes, characters = self.scan(read_all(parts))
             return base64.b64encode(hashes.tobytes()).decode(), characters
 
-        scans = examples.team.on_all(own)
+        scans = examples.team.on_all(scan_share)
         hashes = np.concatenate([np.frombuffer(base64.b64decode(encoded), np.uint64) for encoded, _ in scans])
         if not len(hashes):
             raise examples.none()

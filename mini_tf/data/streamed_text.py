@@ -237,7 +237,8 @@ class StreamedText:
         documents = list(self.held_out.remove(self.shards.read(begin, end)))
         parts, starts, n = [compact(np.zeros(0, np.int64), vocabulary)], [0], 0
         separator = np.array([vocabulary.separator])
-        for document, ids in zip(documents, self.tokenizer.encode_batch([one.text for one in documents]), strict=True):
+        encoded = self.tokenizer.encode_batch([document.text for document in documents])
+        for document, ids in zip(documents, encoded, strict=True):
             if document.opens:
                 starts.append(n)
                 ids = np.concatenate([separator, ids])

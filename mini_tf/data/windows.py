@@ -89,9 +89,9 @@ class Windows(Packing):
 
     def _shift(self, epoch: int) -> int:
         slack = self._usable - self.n_rows * self.shape.context
-        return (
-            seed_of("epoch", self.shape.seed, epoch) % min(self.shape.context, slack + 1) if epoch and slack > 0 else 0
-        )
+        if epoch == 0 or slack <= 0:
+            return 0
+        return seed_of("epoch", self.shape.seed, epoch) % min(self.shape.context, slack + 1)
 
     def _rows(self, first: np.ndarray, last: np.ndarray, keys: np.ndarray) -> Rows:
         """Rows with the input tokens [first, last) (B,) and the lookahead, padded to the same length."""

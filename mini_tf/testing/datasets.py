@@ -98,10 +98,10 @@ def _cell(value: Any) -> str:
 
 def stores_examples_unchanged(fixture: DatasetFixture) -> None:
     for one in fixture.examples if fixture.dataset.KEEPS_EXAMPLES else ():
-        restored = fixture.dataset.of_json(json.loads(json.dumps(fixture.dataset.to_json(one))), one.where)
-        assert fixture.known([restored]) == fixture.known([one]), (
-            f"of_json(to_json(example)) must be the example: {one!r}"
-        )
+        as_json = fixture.dataset.to_json(one)
+        restored = fixture.dataset.of_json(json.loads(json.dumps(as_json)), one.where)
+        same = fixture.known([restored]) == fixture.known([one]) and fixture.dataset.to_json(restored) == as_json
+        assert same, f"of_json(to_json(example)) must be the example: {one!r}"
     if fixture.dataset.KEEPS_EXAMPLES:
         found = [*fixture.dataset.examples(fixture.store)]
         assert fixture.known(found) == fixture.known(fixture.examples), "a store must hold the examples in their order"

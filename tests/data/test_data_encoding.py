@@ -147,25 +147,19 @@ def test_what_classes_there_are_is_kept_in_json() -> None:
     for labels in (Labels(("b", "a"), (2, 0)), Labels(mean=-1.5, scale=0.1, n_texts=2), Labels()):
         assert Labels.of_json(labels.to_json()) == labels
     good = Labels(("b", "a"), (2, 0)).to_json()
-    bad: list[tuple[str, object]] = [
-        ("names", ["a", "a"]),
-        ("names", None),
-        ("counts", [1]),
-        ("counts", [1, -1]),
-        ("counts", [1, True]),
-    ]
-    for key, value in [
-        *bad,
-        ("mean", math.nan),
-        ("scale", 0.0),
-        ("scale", math.inf),
-        ("scale", "1"),
-        ("n_texts", None),
-        ("n_texts", 3),
-        ("n_texts", True),
-    ]:
-        with pytest.raises(ValueError, match=f"labels.*{key}"):
-            Labels.of_json(good | {key: value})
+    bad = {
+        "names": [["a", "a"], None],
+        "counts": [[1], [1, -1], [1, True]],
+        "mean": [math.nan],
+        "scale": [0.0, math.inf, "1"],
+        "n_texts": [None, 3, True],
+    }
+    for key, values in bad.items():
+        for value in values:
+            with pytest.raises(ValueError, match=f"labels.*{key}"):
+                Labels.of_json(good | {key: value})
+        with pytest.raises(ValueError, match=f"labels.{key} is missing"):
+            Labels.of_json({name: value for name, value in good.items() if name != key})
 
 
 @pytest.mark.parametrize("form", ["classes", "tags"])

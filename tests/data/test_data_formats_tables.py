@@ -1,16 +1,16 @@
 """Rows of tables: columns by name and by number, cells of every format, CoNLL, and what is refused with its place."""
 
-import csv
 import json
+import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from data_of import write_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,23 +50,10 @@ def refusal(read: Callable[[], object]) -> str:
 
 def table(folder: Path, kind: str, made: list[dict[str, Any]]) -> Path:
     """Rows as a file of this kind; of conll a column for each key, and a blank line after each row."""
-    file = folder / f"a.{kind}"
-    if kind == "jsonl":
-        return write(file, "".join(json.dumps(row) + "\n" for row in made))
-    if kind == "parquet":
-        pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-        parquet.write_table(pyarrow.Table.from_pylist(made), file)
-        return file
-    if kind == "conll":
-        return write(
-            file,
-            "".join("".join("\t".join(word) + "\n" for word in zip(*row.values(), strict=True)) + "\n" for row in made),
-        )
-    with file.open("w", newline="") as opened:
-        writer = csv.DictWriter(opened, list(made[0]), delimiter="\t" if kind == "tsv" else ",")
-        writer.writeheader()
-        writer.writerows(made)
-    return file
+    if kind != "conll":
+        return write_table(folder / f"a.{kind}", made)
+    sentences = (zip(*row.values(), strict=True) for row in made)
+    return write(folder / "a.conll", "".join("".join("\t".join(word) + "\n" for word in s) + "\n" for s in sentences))
 
 
 LINE = st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n\t\ufeff\"'"), min_size=1).filter(str.strip)
@@ -139,17 +126,9 @@ def test_cells_are_whatever_the_file_holds(kind: str, tmp_path: Path) -> None:
     ("content", "columns", "expected"),
     [
         ("0\tfine film\n1\tpoor film\n", Columns(("1", "0")), [["fine film", "0"], ["poor film", "1"]]),
-        (
-            "1\tfine film\n0\tpoor film\n",
-            Columns(("1", "0")),
-            [["fine film", "1"], ["poor film", "0"]],
-        ),  # 1 and 0 are labels
+        ("1\tfine film\n0\tpoor\n", Columns(("1", "0")), [["fine film", "1"], ["poor", "0"]]),  # 1 and 0 are labels
         ("1\tfine\n", Columns(("1",)), [["fine"]]),
-        (
-            "good\tfine\nbad\tpoor\n",
-            Columns(("1", "0")),
-            [["fine", "good"], ["poor", "bad"]],
-        ),  # two words, and yet no header
+        ("good\tfine\nbad\tpoor\n", Columns(("1", "0")), [["fine", "good"], ["poor", "bad"]]),  # words, and no header
         ("text\tlabel\n", Columns(("1", "0")), [["label", "text"]]),
         ("0\t1\nbad\tpoor\n", Columns(("1", "0")), [["poor", "bad"]]),  # the names that pandas gives
         ("year\t2020\t2021\na\t7\t8\n", Columns(("2021",)), [["8"]]),  # larger than any number of a column
@@ -194,65 +173,24 @@ def test_a_number_is_that_column_where_no_line_has_names(
 @pytest.mark.parametrize(
     ("name", "content", "columns", "said"),
     [
-        (
-            "a.tsv",
-            "0\ta long film\n",
-            LABELLED,
-            ":1: no column 'text'; the columns are: 0, 1 (no header) ('data.fields={text: 1, label: 0}'",
-        ),
-        (
-            "a.csv",
-            "a long film,0\n",
-            LABELLED,
-            ":1: no column 'text'; the columns are: 0, 1 (no header) ('data.fields={text: 0, label: 1}'",
-        ),
+        ("a.tsv", "0\ta long film\n", LABELLED, "0, 1 (no header) ('data.fields={text: 1, label: 0}'"),
+        ("a.csv", "a long film,0\n", LABELLED, "0, 1 (no header) ('data.fields={text: 0, label: 1}'"),
         ("a.csv", "a b,c d\n", Columns(("source", "target")), "(no header) ('data.fields={source: 0, target: 1}')"),
         (
             "a.csv",
             "a b,0\n",
             Columns(),
-            "no column 'text'; the columns are: 0, 1 (no header) ('data.fields={text: 0}')",
+            "no column 'text'; the columns are: 0, 1 (no header) ('data.fields={text: 0}",
         ),
-        (
-            "a.csv",
-            "a b,0\n",
-            Columns(("review", "stars")),
-            "no column 'review'; the columns are: 0, 1 (no header) (in a file without a header, select",
-        ),
-        (
-            "a.csv",
-            "a b\n",
-            LABELLED,
-            (
-                "no column 'text'; the columns are: 0 (no header) (in a file without a header, select columns by number"
-                " from 0)"
-            ),
-        ),
-        (
-            "a.csv",
-            "review,stars\na,b\n",
-            LABELLED,
-            (
-                "no column 'text'; the columns are: review, stars (name the columns with 'data.fields={text: COLUMN,"
-                " label: COLUMN}'"
-            ),
-        ),
+        ("a.csv", "a b,0\n", Columns(("review", "stars")), "0, 1 (no header) (in a file without a header, select"),
+        ("a.csv", "a b\n", LABELLED, "0 (no header) (in a file without a header, select columns by number from 0)"),
+        ("a.csv", "review,stars\na,b\n", LABELLED, "stars (name the columns with 'data.fields={text: COLUMN, label:"),
         ("a.csv", "text,text,label\na,b,c\n", LABELLED, ":1: 2 columns are named 'text'"),
         ("a.csv", "text,label,x,x\na,b,c,d\n", Columns(("text",), optional=("x",)), ":1: 2 columns are named 'x'"),
         ("a.csv", "text,label\na,b\n\nc\n", LABELLED, ":4: 1 columns, but the first line has 2"),
         ("a.csv", "a b,c\n", Columns(("-1",)), "no column '-1'; the columns are: 0, 1 (no header)"),
-        (
-            "a.jsonl",
-            '{"a": 1, "b": 2}\n',
-            Columns(("0",)),
-            ":1: no column '0'; the columns are: a, b (this file has column names",
-        ),
-        (
-            "a.jsonl",
-            '{"text": 1, "label": 2}\n\n{"text": 1}\n',
-            LABELLED,
-            ":3: no column 'label'; the columns are: text",
-        ),
+        ("a.jsonl", '{"a": 1, "b": 2}\n', Columns(("0",)), "no column '0'; the columns are: a, b (this file has"),
+        ("a.jsonl", '{"text": 1, "label": 2}\n\n{"text": 1}\n', LABELLED, ":3: no column 'label'; the columns are"),
         ("a.conll", "a\tO\n", Columns(("2",)), ":1: no column '2'; the columns are: 0, 1 (no header)"),
         ("a.conll", "a\tO\n", Columns(("word",)), ":1: no column 'word'; the columns are: 0, 1 (no header)"),
         ("a.conll", "a\n", LABELLED, ":1: no column 'label'; the columns are: 0 (no header)"),
@@ -260,12 +198,7 @@ def test_a_number_is_that_column_where_no_line_has_names(
         ("a.conll", "# id 1\n\na O\n\nb x O\n", LABELLED, ":5: 3 columns, but line 3 has 2"),
         ("a.conll", "a\tO\n\tO\n", LABELLED, ":2: column 0 (from 0) is empty"),
         ("a.conll", "a\tO\t\n", LABELLED, ":1: column 2 (from 0) is empty"),
-        (
-            "a.conll",
-            "a O\n\n# newdoc\n",
-            LABELLED,
-            ":3: may be a comment or the word # with its columns (put a tab between",
-        ),
+        ("a.conll", "a O\n\n# newdoc\n", LABELLED, ":3: may be a comment or the word # with its columns (put a tab"),
         ("a.conll", b"a\tO\n\nb\xff\tO\n", LABELLED, ":3: byte 6 is not UTF-8"),
         ("a.conllu", "word\tO\n", LABELLED, ":1: a line of CoNLL-U must start with the word's number"),
     ],
@@ -419,6 +352,9 @@ def test_sst2_opens_by_numbers_and_its_refusal_tells_them() -> None:
     assert len(lines) == 872
 
 
+MUST_BE = "must be system, user or assistant"
+NO_NUMBERS = ("1,5", "1_0", "nan", "inf", "0x1", "\u0663", "1 2", ".", "-")
+OF_LISTS = (columns.texts_of, columns.words_of, columns.labels_of)
 USER, SAID = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}
 
 
@@ -433,11 +369,7 @@ USER, SAID = {"role": "user", "content": "hi"}, {"role": "assistant", "content":
         (columns.texts_of, ["", "a", " ", "b c"], ["a", "b c"]),
         (columns.words_of, " a  b\tc\n", ["a", "b", "c"]),
         (columns.words_of, ["a", "b's"], ["a", "b's"]),
-        (
-            columns.words_of,
-            ["10\u00a0000", "10\u202f000", "10\u2007000"],
-            ["10\u00a0000", "10\u202f000", "10\u2007000"],
-        ),
+        (columns.words_of, ["10\u00a0000", "10\u202f000"], ["10\u00a0000", "10\u202f000"]),
         (columns.label_of, " very good ", "very good"),
         (columns.label_of, 3, "3"),
         (columns.label_of, True, "true"),
@@ -450,11 +382,7 @@ USER, SAID = {"role": "user", "content": "hi"}, {"role": "assistant", "content":
         (columns.number_of, " -2.5e1 ", -25.0),
         (columns.number_of, ".5", 0.5),
         (columns.number_of, "+3.", 3.0),
-        (
-            columns.messages_of,
-            [{"role": "system", "content": "s"}, USER, SAID],
-            [("system", "s"), ("user", "hi"), ("assistant", "ho")],
-        ),
+        (columns.messages_of, [USER | {"role": "system"}, SAID], [("system", "hi"), ("assistant", "ho")]),
     ],
 )
 def test_a_cell_gives_what_its_role_needs(role: Callable[..., Any], cell: Any, expected: Any) -> None:
@@ -464,23 +392,10 @@ def test_a_cell_gives_what_its_role_needs(role: Callable[..., Any], cell: Any, e
 @pytest.mark.parametrize(
     ("role", "cell", "said"),
     [
-        *[
-            (role, None, "'x' must be text")
-            for role in (columns.text_of, columns.texts_of, columns.words_of, columns.label_of, columns.labels_of)
-        ],
-        *[
-            (role, "\ud800", "'x' contains invalid Unicode")
-            for role in (columns.text_of, columns.texts_of, columns.words_of, columns.label_of)
-        ],
-        *[
-            (role, ["\ud800"], "'x' contains invalid Unicode")
-            for role in (columns.text_of, columns.texts_of, columns.words_of, columns.labels_of)
-        ],
-        *[
-            (role, cell, "'x' is empty")
-            for role in (columns.texts_of, columns.words_of, columns.labels_of)
-            for cell in ("", " \t", [])
-        ],
+        *[(role, None, "'x' must be text") for role in (*OF_LISTS, columns.text_of, columns.label_of)],
+        *[(role, "\ud800", "'x' contains invalid Unicode") for role in (columns.text_of, columns.label_of)],
+        *[(role, ["\ud800"], "'x' contains invalid Unicode") for role in (*OF_LISTS, columns.text_of)],
+        *[(role, cell, "'x' is empty") for role in OF_LISTS for cell in ("", " \t", [])],
         (columns.text_of, 3, "'x' must be text, not int"),
         (columns.text_of, ["a", None], "'x' must be text, not null"),
         (columns.text_of, {"a": "b"}, "'x' must be text, not dict"),
@@ -498,32 +413,18 @@ def test_a_cell_gives_what_its_role_needs(role: Callable[..., Any], cell: Any, e
         (columns.labels_of, ["a", " "], "'x' is empty"),
         (columns.labels_of, ["a", None], "'x' must be text or a number, not null"),
         (columns.labels_of, 3, "'x' must be text, not int"),
-        *[
-            (columns.number_of, text, "'x' must be a number, not ")
-            for text in ("1,5", "1_0", "nan", "inf", "0x1", "\u0663", "1 2", ".", "-")
-        ],
+        *[(columns.number_of, text, "'x' must be a number, not ") for text in NO_NUMBERS],
         (columns.number_of, " ", "'x' is empty"),
         (columns.number_of, True, "'x' must be a number, not bool"),
         (columns.number_of, [1], "'x' must be a number, not list"),
         (columns.number_of, None, "'x' must be a number, not null"),
-        *[
-            (columns.number_of, number, "'x' is not a finite number")
-            for number in ("1e999", 10**400, float("inf"), float("nan"))
-        ],
+        *[(columns.number_of, n, "'x' is not a finite number") for n in ("1e999", 10**400, math.inf, math.nan)],
         (columns.messages_of, "hi", '\'x\' must be a list of {"role": ..., "content": ...}, not str'),
         (columns.messages_of, [SAID, "hi"], "'x': message 2 must be a list of"),
         (columns.messages_of, [{"role": "user"}], "'x': message 1 has no 'content'"),
         (columns.messages_of, [SAID, {"content": "a"}], "'x': message 2 has no 'role'"),
-        (
-            columns.messages_of,
-            [{"role": "gpt", "content": "a"}],
-            "'x': the role of message 1 must be system, user or assistant, not 'gpt'",
-        ),
-        (
-            columns.messages_of,
-            [{"role": ["user"], "content": "a"}],
-            "'x': the role of message 1 must be system, user or assistant",
-        ),
+        (columns.messages_of, [USER | {"role": "gpt"}], f"'x': the role of message 1 {MUST_BE}, not 'gpt'"),
+        (columns.messages_of, [USER | {"role": ["user"]}], f"'x': the role of message 1 {MUST_BE}"),
         (columns.messages_of, [SAID, {"role": "user", "content": " "}], "'x': the content of message 2 is empty"),
         (columns.messages_of, [{"role": "user", "content": ["a"]}], "'x: content of message 1' must be text, not list"),
         (columns.messages_of, [USER], "'x' has no assistant message"),
@@ -543,41 +444,23 @@ def test_a_number_is_the_same_as_json_and_as_text(number: float) -> None:
     assert columns.number_of(number, "f:1", "x") == columns.number_of(json.dumps(number), "f:1", "x") == expected
 
 
-TITLES = "id,review,stars\n1,a nice film,5\n2,dull,1\n"
-LIKE = {"text": ("text", "review", "content"), "label": ("label", "stars")}
+USUAL = Columns(("text", "label"), aliases={"text": ("text", "review", "content"), "label": ("label", "stars")})
+NUMBERED = replace(USUAL, numbers={"text": "1", "label": "0"})
+"""As of a recipe whose training data have no header."""
 
 
-def columns_of(names: tuple[str, str], likely: dict[str, tuple[str, ...]], **more: Any) -> Columns:
-    return Columns(names, aliases=likely, **more)
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("columns", [USUAL, NUMBERED], ids=["names", "numbers"])
+def test_columns_are_taken_by_what_they_are_often_called(kind: str, columns: Columns, tmp_path: Path) -> None:
+    file = table(tmp_path, kind, [{"id": "1", "review": "a nice film", "stars": "5"}])
+    assert cells_of(file, columns) == [["a nice film", "5"]]
+    assert read_columns(find_files(str(file))[0], columns) == ["review", "stars"]
 
 
-def test_columns_that_nobody_named_are_taken_by_what_such_columns_are_often_called(tmp_path: Path) -> None:
-    file = tmp_path / "reviews.csv"
-    file.write_text(TITLES)
-    [source] = find_files(str(file))
-    columns = columns_of(("text", "label"), LIKE)
-    assert [row.cells for row in rows_of(source, columns)] == [["a nice film", "5"], ["dull", "1"]]
-    assert read_columns(source, columns) == ["review", "stars"]
-    of_others = columns_of(
-        ("text", "label"), LIKE, numbers={"text": "1", "label": "0"}
-    )  # of another file, which had no header
-    assert [row.cells for row in rows_of(source, of_others)] == [["a nice film", "5"], ["dull", "1"]]
-    said = columns_of(("1", "0"), {})  # of this one
-    assert next(rows_of(source, said)).cells == ["review", "id"]
-
-
-@pytest.mark.parametrize("first", ["question", "label", "5"])
-def test_of_a_file_without_a_header_the_numbers_of_others_are_taken_whatever_its_first_row_holds(
-    first: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "intent.tsv"
-    file.write_text(f"{first}\tthen on to something else\nstatement\tit is so\n")
-    [source] = find_files(str(file))
-    columns = columns_of(("text", "label"), LIKE | {"text": ("question",)}, numbers={"text": "1", "label": "0"})
-    assert [row.cells for row in rows_of(source, columns)] == [
-        ["then on to something else", first],
-        ["it is so", "statement"],
-    ]
+@pytest.mark.parametrize("first", ["content", "label", "5"])
+def test_without_a_header_the_numbers_are_taken_whatever_the_first_row_holds(first: str, tmp_path: Path) -> None:
+    file = write(tmp_path / "intent.tsv", f"{first}\tthen on to something else\nstatement\tit is so\n")
+    assert cells_of(file, NUMBERED) == [["then on to something else", first], ["it is so", "statement"]]
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -595,60 +478,38 @@ def test_words_that_repeat_are_no_header(tmp_path: Path) -> None:
     assert "(no header)" in refusal(lambda: cells_of(write(tmp_path / "c.csv", "fine,fine\n")))
 
 
-def test_a_row_of_json_without_the_column_of_the_first_is_refused_though_it_has_another_that_might_be_meant(
-    tmp_path: Path,
+NAME_THEM = "name the columns with 'data.fields={text: COLUMN, label: COLUMN}'"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "said"),
+    [
+        ("of two.csv", "review,content,stars\na,b,5\n", USUAL, "'text'; the columns are: review, content, stars"),
+        (
+            "by the first row.jsonl",
+            '{"text": "a", "review": "meta"}\n{"review": "b", "lang": "en"}\n',
+            Columns((None,), aliases={"text": ("review",)}),
+            ":2: no column 'text'; the columns are: review, lang",
+        ),
+        (
+            "a header is no data.csv",
+            "a,b,c\n1,fine,x\n",
+            NUMBERED,
+            f":1: no column 'text'; the columns are: a, b, c ({NAME_THEM}; or, if the first row is no header,"
+            " data.header=false 'data.fields={text: 0, label: 2}')",
+        ),
+        (
+            "blanks.csv",
+            "Review Text,My Label\na nice film,5\n",
+            USUAL,
+            "; or, if the first row is a header, 'data.fields={text: Review Text, label: My Label}')",
+        ),
+    ],
+)
+def test_columns_that_may_be_meant_are_not_guessed(
+    name: str, content: str, columns: Columns, said: str, tmp_path: Path
 ) -> None:
-    file = tmp_path / "mix.jsonl"
-    file.write_text('{"text": "a", "review": "meta"}\n{"review": "b", "lang": "en"}\n')
-    [source] = find_files(str(file))
-    with pytest.raises(DataFault, match=r"mix\.jsonl:2: no column 'text'; the columns are: review, lang"):
-        [*rows_of(source, Columns((None,), aliases={"text": ("review",)}))]
-
-
-def test_of_two_that_may_be_meant_none_is_taken(tmp_path: Path) -> None:
-    file = tmp_path / "two.csv"
-    file.write_text("review,content,stars\na,b,5\n")
-    [source] = find_files(str(file))
-    with pytest.raises(DataFault, match="no column 'text'; the columns are: review, content, stars"):
-        next(rows_of(source, columns_of(("text", "label"), LIKE)))
-
-
-def test_a_header_is_not_read_as_data_where_another_file_had_none(tmp_path: Path) -> None:
-    """A sentence would be taken for a label."""
-    file = tmp_path / "strange.csv"
-    file.write_text("a,b,c\n1,fine,x\n")
-    [source] = find_files(str(file))
-    with pytest.raises(DataFault) as fault:
-        next(rows_of(source, columns_of(("text", "label"), LIKE, numbers={"text": "1", "label": "0"})))
-    assert fault.value.message.endswith(":1: no column 'text'; the columns are: a, b, c")
-    assert fault.value.hint == (
-        "name the columns with 'data.fields={text: COLUMN, label: COLUMN}'; or, if the first row is no header,"
-        " data.header=false 'data.fields={text: 0, label: 2}'"
-    )
-
-
-def test_a_header_with_blanks_is_answered_with_its_names(tmp_path: Path) -> None:
-    file = tmp_path / "titles.csv"
-    file.write_text("Review Text,My Label\na nice film,5\n")
-    [source] = find_files(str(file))
-    with pytest.raises(DataFault) as fault:
-        next(rows_of(source, columns_of(("text", "label"), LIKE)))
-    assert str(fault.value.hint).endswith(
-        "; or, if the first row is a header, 'data.fields={text: Review Text, label: My Label}'"
-    )
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
-def test_so_are_they_where_rows_name_their_columns(name: str, tmp_path: Path) -> None:
-    file = tmp_path / name
-    if name.endswith("jsonl"):
-        file.write_text('{"id": 1, "review": "a nice film", "stars": "5"}\n')
-    else:
-        pq.write_table(pa.table({"id": [1], "review": ["a nice film"], "stars": ["5"]}), file)
-    [source] = find_files(str(file))
-    columns = columns_of(("text", "label"), LIKE)
-    assert [row.cells for row in rows_of(source, columns)] == [["a nice film", "5"]]
-    assert read_columns(source, columns) == ["review", "stars"]
+    assert said in refusal(lambda: cells_of(write(tmp_path / name, content), columns))
 
 
 def test_a_group_without_a_name_is_none(tmp_path: Path) -> None:

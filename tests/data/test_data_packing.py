@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mini_tf.data.packing import ExampleRows, Shape, Spans
@@ -34,6 +34,7 @@ def windows(store: Store, *shape: Any, **more: Any) -> Windows:
     return Windows(store, Shape(*shape, **more))
 
 
+@settings(max_examples=40, deadline=None)
 @given(lengths=LENGTHS, context=st.integers(1, 12), batch_size=st.integers(1, 5), separated=st.booleans())
 @pytest.mark.parametrize("pack", PACKS)
 @pytest.mark.parametrize("lookahead", [0, 1])

@@ -20,26 +20,10 @@ from mini_tf.system.errors import DataFault, Unavailable
 from mini_tf.trained.opening import open_trained
 
 TEXTS = [
-    *(
-        "Hello world.",
-        "héllo  naïve\tNAIVE",
-        "漢字 and 🙂",
-        "a\0b\x07c",
-        "a\u200db\u200bc\ufeff",
-        "½ﬁⅧ e\u0301 Å",
-        "\u00a0x\u3000y",
-    ),
-    *(
-        "two  spaces  ",
-        "",
-        "a\nb\r\nc",
-        "A" * 300,
-        "the" * 100,
-        "<s> </s> <pad>x<extra_id_0>y <mask>",
-        "a ▁ b▁",
-        "<0x0A> <0xzz>",
-    ),
-    *("12345 3.14", "don't", "\ud7ff\ue000", "👩‍👩‍👧 🇩🇪", "क्षि ไทย ﷺ"),
+    *("Hello world.", "héllo  naïve\tNAIVE", "漢字 and 🙂", "a\0b\x07c", "a\u200db\u200bc\ufeff", "½ﬁⅧ e\u0301 Å"),
+    *("\u00a0x\u3000y", "two  spaces  ", "", "a\nb\r\nc", "A" * 300, "the" * 100),
+    *("<s> </s> <pad>x<extra_id_0>y <mask>", "a ▁ b▁", "<0x0A> <0xzz>", "12345 3.14", "don't", "\ud7ff\ue000"),
+    *("👩‍👩‍👧 🇩🇪", "क्षि ไทย ﷺ"),
 ]
 NEXT_LINE = "a\x85b"
 """A space to transformers, where SentencePiece has an unknown character."""
@@ -221,13 +205,8 @@ def test_a_marian_folder_with_two_models_translates_as_in_transformers(models: P
     """One embedding, two ways to split text; also after another export and import."""
     folder = marian(models, tmp_path / "marian")
     n = len(json.loads((folder / "vocab.json").read_text()))
-    ids = {
-        "vocab_size": n,
-        "decoder_vocab_size": n,
-        "pad_token_id": n - 1,
-        "decoder_start_token_id": n - 1,
-        "eos_token_id": 0,
-    }
+    ids = {"vocab_size": n, "decoder_vocab_size": n, "eos_token_id": 0}
+    ids |= dict.fromkeys(("pad_token_id", "decoder_start_token_id"), n - 1)
     model = made("MarianMTModel", "MarianConfig", **SIDES | ids)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -247,39 +226,19 @@ def test_a_marian_folder_with_two_models_translates_as_in_transformers(models: P
         for text, line in zip(texts, done.stdout.splitlines(), strict=True):
             inputs = torch.tensor([reference(text)["input_ids"]])
             special = [id for id in (0, 1, 2, n - 1) if id != 0]
-            new = model.generate(
-                inputs,
-                do_sample=False,
-                num_beams=1,
-                max_new_tokens=9,
-                suppress_tokens=special,
-                forced_eos_token_id=None,
-            )
+            options = {"do_sample": False, "num_beams": 1, "max_new_tokens": 9, "forced_eos_token_id": None}
+            new = model.generate(inputs, suppress_tokens=special, **options)
             expected = reference.decode(new[0], skip_special_tokens=True, use_source_tokenizer=False)
             assert json.loads(line)["result"]["texts"][0].split() == expected.split(), text
     rows = tmp_path / "rows.jsonl"
     rows.write_text(
         "".join(json.dumps({"source": f"the file {n}", "target": f"die Häuser {n}"}) + "\n" for n in range(40))
     )
-    keys = (
-        f"data.train={rows}",
-        "data.fields={source: source, target: target}",
-        "train.steps=1",
-        "train.context=24",
-        "train.batch_tokens=96",
-    )
-    quick = ("train.context=24", "eval.translations=0", "eval.baseline=false", "log.samples=0")
+    keys = (f"data.train={rows}", "data.fields={source: source, target: target}", "train={steps: 1, context: 24}")
+    quick = ("train.batch_tokens=96", "eval.translations=0", "eval.baseline=false", "log.samples=0")
     for begin in (folder, run):
-        done = minitf(
-            "finetune",
-            "transformer-nano",
-            *keys,
-            *quick,
-            f"model.init_from={begin}",
-            *QUIET,
-            "-d",
-            tmp_path / f"tuned-{begin.name}",
-        )
+        target = tmp_path / f"tuned-{begin.name}"
+        done = minitf("finetune", "transformer-nano", *keys, *quick, f"model.init_from={begin}", *QUIET, "-d", target)
         assert done.exit_code == 0, done.stderr
 
 
@@ -324,66 +283,38 @@ def test_added_tokens_follow_the_pieces(models: Path, tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / message[:12].replace(" ", str(len(config))))
 
 
-def changed(content: bytes, change: Any) -> bytes:
+def changed(content: bytes, part: str, name: str, value: Any) -> bytes:
+    """A model with another value of a field of its trainer_spec, its normalizer_spec or a piece."""
     from sentencepiece import sentencepiece_model_pb2 as format
 
     proto = format.ModelProto.FromString(content)
-    change(proto)
+    setattr(proto.pieces[int(part)] if part.isdigit() else getattr(proto, part), name, value)
     return proto.SerializeToString()  # type: ignore[no-any-return]
 
 
-def repeat_a_piece(proto: Any) -> None:
-    proto.pieces[9].piece = proto.pieces[8].piece
-
-
-def make_infinite(proto: Any) -> None:
-    proto.pieces[9].score = float("inf")
-
-
-def without_unknown(proto: Any) -> None:
-    proto.pieces[2].type = 3
-
-
-def with_suffixes(proto: Any) -> None:
-    proto.trainer_spec.treat_whitespace_as_suffix = True
-
-
-def of_words(proto: Any) -> None:
-    proto.trainer_spec.model_type = 3
-
-
-def with_a_broken_table(proto: Any) -> None:
-    proto.normalizer_spec.precompiled_charsmap = b"\xff\xff\xff\x7f" + b"x" * 40
-
-
-def with_an_endless_piece(proto: Any) -> None:
-    proto.pieces[9].piece = "x" * 5000
-
-
-BROKEN = {
-    "half of it": (lambda content: content[: len(content) // 2 + 1], "not a SentencePiece model"),
-    "something else": (lambda content: b"\x80\x04pickle", "not a SentencePiece model"),
-    "empty": (lambda content: b"", "it has no pieces"),
-    **{
-        change.__name__: ((lambda content, change=change: changed(content, change)), message)
-        for change, message in (
-            (repeat_a_piece, "piece 9 repeats"),
-            (make_infinite, "the score of piece 9 .* is inf"),
-            (without_unknown, "0 pieces for unknown text"),
-            (with_suffixes, "no ▁ before words"),
-            (of_words, "splits text into words or characters"),
-            (with_a_broken_table, "Precompiled cannot be read"),
-            (with_an_endless_piece, "a token of 5,000 characters"),
-        )
-    },
+FIELDS = {
+    "the score of piece 9 .* is inf": ("9", "score", float("inf")),
+    "piece 9 repeats": ("9", "piece", "<pad>"),
+    "a token of 5,000 characters": ("9", "piece", "x" * 5000),
+    "0 pieces for unknown text": ("2", "type", 3),
+    "no ▁ before words": ("trainer_spec", "treat_whitespace_as_suffix", True),
+    "splits text into words or characters": ("trainer_spec", "model_type", 3),
+    "Precompiled cannot be read": ("normalizer_spec", "precompiled_charsmap", b"\xff\xff\xff\x7f" + b"x" * 40),
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
-def test_a_damaged_or_hostile_model_is_refused(case: str, models: Path, tmp_path: Path) -> None:
-    change, message = BROKEN[case]
-    (tmp_path / "spiece.model").write_bytes(change((models / "t5.model").read_bytes()))
+@pytest.mark.parametrize("message", FIELDS)
+def test_a_damaged_or_hostile_model_is_refused(message: str, models: Path, tmp_path: Path) -> None:
+    (tmp_path / "spiece.model").write_bytes(changed((models / "t5.model").read_bytes(), *FIELDS[message]))
     with pytest.raises(DataFault, match=message):
+        Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80\x04pickle", None], ids=["empty", "something else", "half of one"])
+def test_what_is_no_model_is_refused(content: bytes | None, models: Path, tmp_path: Path) -> None:
+    whole = (models / "t5.model").read_bytes()
+    (tmp_path / "spiece.model").write_bytes(whole[: len(whole) // 2 + 1] if content is None else content)
+    with pytest.raises(DataFault, match="it has no pieces" if content == b"" else "not a SentencePiece model"):
         Tokenizer.load(tmp_path)
 
 

@@ -8,7 +8,6 @@ from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
-from hang import ending
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,13 +44,6 @@ def test_a_block_between_blank_lines_is_a_document_and_keeps_its_characters(tmp_
     found = list(read(find_files(str(file)), Columns()))
     assert [d.text for d in found] == ["  one\n\ttwo ", "three"]
     assert [d.where for d in found] == [f"{file}:3", f"{file}:6"]
-
-
-@pytest.mark.parametrize(
-    "variant", [b"\xef\xbb\xbfone\ntwo\n\nthree\n", b"one\r\ntwo\r\n\r\nthree\r\n", b"one\ntwo\n\nthree"]
-)
-def test_byte_order_marks_line_ends_and_a_missing_last_newline_change_nothing(tmp_path: Path, variant: bytes) -> None:
-    assert texts(write(tmp_path / "a.txt", variant)) == ["one\ntwo", "three"]
 
 
 CONTENTS = {
@@ -127,25 +119,6 @@ def test_a_raw_stream_ends_each_row_with_one_newline_whatever_its_parts(
     assert "".join(d.text for d in read_raw(find_files(str(empty)), Columns())) == ""
 
 
-def test_tables_give_a_row_a_document(tmp_path: Path) -> None:
-    rows = ["plain", 'with "quotes", commas', "two\nlines", "日本"]
-    jsonl = write(tmp_path / "a.jsonl", "".join(json.dumps({"id": 1, "text": t}) + "\n" for t in rows))
-    csv = write(tmp_path / "a.csv", "id,text\n" + "".join('1,"{}"\n'.format(t.replace('"', '""')) for t in rows))
-    assert texts(jsonl) == texts(csv) == rows
-
-
-def test_parquet_gives_a_row_a_document(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-
-    file = tmp_path / "a.parquet"
-    parquet.write_table(pyarrow.table({"id": [1, 2], "review": ["one", "two"]}), file)
-    assert texts(file, Columns(("review",))) == ["one", "two"]
-    assert "no column 'text'; the columns are: id, review" in refusal(file)
-    file.write_bytes(file.read_bytes()[:-30])
-    assert "not a readable parquet file" in refusal(file, Columns(("review",)))
-
-
 @pytest.mark.parametrize(
     ("content", "columns", "expected"),
     [
@@ -171,63 +144,6 @@ def test_a_table_without_a_text_column_names_the_columns_there_are(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{'a': 1}", "not valid JSON: Expecting property name"),
-        ("[1]", 'must be an object such as {"text": ...}, not list'),
-        ('{"a": "x", "b": "y"}', "no column 'text'; the columns are: a, b"),
-        ('{"text": 3}', "'text' must be text, not int"),
-        ('{"text": null}', "'text' must be text, not null"),
-        ('{"text": "x", "n": NaN}', "NaN is not a finite number"),
-        ('{"text": "x", "n": 1e999}', "1e999 is not a finite number"),
-        ('{"text": "x", "text": "y"}', "duplicate key 'text'"),
-        ('{"text": ' + "[" * 100_000, "nested too deeply"),
-        ('{"text": ' + "1" * 5000 + "}", "not valid JSON"),
-        (r'{"text": "\ud800"}', "invalid Unicode"),
-    ],
-)
-def test_a_bad_line_of_jsonl_is_named(tmp_path: Path, line: str, message: str) -> None:
-    file = write(tmp_path / "a.jsonl", '{"text": "fine"}\n' + line + "\n")
-    assert refusal(file).startswith(f"{file}:2: ")
-    assert message in refusal(file)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(b"a,b\n1,2,3\n", ":2: 3 columns, but the first line has 2"), (b'a,b\n1,"open\n', "a quote is never closed")],
-)
-def test_a_bad_line_of_csv_is_named(tmp_path: Path, content: bytes, message: str) -> None:
-    assert message in refusal(write(tmp_path / "a.csv", content), Columns(("b",)))
-
-
-def test_bytes_that_are_not_text_are_refused_with_their_place(tmp_path: Path) -> None:
-    assert ":2: byte 5 is not UTF-8" in refusal(write(tmp_path / "a.txt", b"ab\r\nc\xff\n"))
-    assert ":1: byte 2 is NUL" in refusal(write(tmp_path / "b.txt", b"ab\0"))
-
-
-def test_a_line_without_end_is_refused_after_16_mib(tmp_path: Path) -> None:
-    file = tmp_path / "a.txt"
-    with file.open("wb") as sparse:
-        sparse.truncate(1 << 30)
-    assert "line 1 is longer than 16 MiB" in refusal(file)
-
-
-@pytest.mark.parametrize(
-    ("head", "what"),
-    [
-        (b"\x1f\x8b\x08", "gzip-compressed"),
-        (b"PK\x03\x04", "a zip archive"),
-        (b"\x80\x04\x95", "a Python pickle"),
-        (b"\x93NUMPY", "a numpy array"),
-        (b"\xff\xfea\0", "UTF-16"),
-        (b"x" * 257 + b"ustar", "a tar archive"),
-    ],
-)
-def test_files_are_judged_by_their_first_bytes(tmp_path: Path, head: bytes, what: str) -> None:
-    assert what in refusal(write(tmp_path / "corpus.txt", head + b"rest"))
-
-
-@pytest.mark.parametrize(
     ("name", "told"),
     [
         ("a.docx", "a.docx is a word processor's document; save it as plain text: pandoc a.docx -t plain"),
@@ -240,20 +156,6 @@ def test_documents_are_refused_with_the_way_to_their_text(tmp_path: Path, name: 
     with pytest.raises(DataFault) as fault:
         find_files(str(write(tmp_path / name, b"<p>text</p>")))
     assert f"{fault.value}; {fault.value.hint}".endswith(told)
-
-
-@ending()
-def test_what_is_no_file_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
-    assert "is a pipe" in refusal(tmp_path / "pipe")
-    assert "is a device" in refusal(Path("/dev/zero"))
-    (tmp_path / "empty").mkdir()
-    assert "empty has no files" in refusal(tmp_path / "empty")
-    assert "no such file (a broken link" in refusal(tmp_path / "broken")
-    assert "symbolic links" in refusal(tmp_path / "loop")
-    assert "is not a file name" in refusal(Path("a\0b"))
 
 
 @pytest.mark.parametrize("content", ['[{"text": "a"}]', '\ufeff \n{"text": "a"}\n'])

@@ -83,16 +83,6 @@ def test_a_tail_split_is_nanogpts(tmp_path: Path) -> None:
     assert text.val.raw_bytes == 111_540
 
 
-@given(texts=st.lists(st.text("ab", min_size=1, max_size=3), min_size=10), share=st.sampled_from([0.01, 0.1, 0.5, 0.9]))
-def test_no_document_stands_on_both_sides(texts: list[str], share: float) -> None:
-    division = divide(lambda: (Document(t, "x") for t in texts), share)
-    sides = {side: [d.text for s, d in division.read() if s == side] for side in ("train", "val")}
-    assert all(sides.values()) or sum(map(len, set(texts))) < 2
-    if len(set(texts)) > 1:
-        assert not set(sides["train"]) & set(sides["val"])
-        assert sorted(sides["train"] + sides["val"]) == sorted(texts)
-
-
 def divide(read: Callable[[], Iterator[Document]], share: float, tail: bool = False) -> DataSplit:
     return dataset_of("text").split(Examples.of(read), None, Split(share=share, tail=tail))
 
@@ -182,28 +172,11 @@ def test_all_parts_of_what_stands_in_train_are_left_out_of_val(train: list[list[
     assert (joined(division, "train"), joined(division, "val")) == (["".join(document) for document in train], kept)
 
 
-def test_the_split_keeps_its_documents_when_the_corpus_grows(write: Callable[..., str]) -> None:
-    old = opened(Data(train=write(*many(200), name="old.txt")), BYTE)
-    new = opened(Data(train=write(*many(200), *[f"new {i}" for i in range(100)], name="new.txt")), BYTE)
-    assert set(documents_of(old.val, old)) <= set(documents_of(new.val, new))
-    assert 0.02 < old.val.n_documents / 200 < 0.1
-
-
 def test_few_documents_are_split_at_the_tail(write: Callable[..., str]) -> None:
     text = opened(Data(train=write("a" * 60, "b" * 40), split=Split(share=0.05)), BYTE)
     assert documents_of(text.train, text) == ["a" * 60, "b" * 35]
     assert documents_of(text.val, text) == ["b" * 5]
     assert text.notes == ["fewer than 10 different documents: the last 5% of the characters are the validation data"]
-
-
-def test_what_stands_in_train_is_left_out_of_val(write: Callable[..., str]) -> None:
-    train, val = write("one", "two", "three", name="t.txt"), write("two", "four", name="v.txt")
-    text = opened(Data(train=train, val=val), BYTE)
-    assert documents_of(text.train, text) == ["one", "two", "three"]
-    assert documents_of(text.val, text) == ["four"]
-    assert text.notes == ["1 of 2 documents of data.val are also in data.train; they were removed from data.val"]
-    with pytest.raises(DataFault, match=r"data\.val: all of its 3 documents are also in data\.train"):
-        opened(Data(train=train, val=train), BYTE)
 
 
 def test_the_tokenizer_learns_from_the_training_side_only_and_names_what_it_does_not_know(
@@ -214,20 +187,6 @@ def test_the_tokenizer_learns_from_the_training_side_only_and_names_what_it_does
     assert text.notes == [
         "3 characters are not in the vocabulary and become the unknown token: '☃' 2 times, 'é' 1 times"
     ]
-
-
-@pytest.mark.parametrize(
-    ("train", "val", "message"),
-    [
-        ("", None, r"data\.train: no text"),
-        ("\n \n\n", None, r"data\.train: no text"),
-        ("text", "", r"data\.val: no text"),
-    ],
-)
-def test_an_empty_text_is_refused(write: Callable[..., str], train: str, val: str | None, message: str) -> None:
-    data = Data(train=write(train), val=None if val is None else write(val, name="v.txt"))
-    with pytest.raises(DataFault, match=message):
-        opened(data, BYTE)
 
 
 def test_three_words_are_enough(write: Callable[..., str]) -> None:
@@ -266,23 +225,6 @@ def test_the_cache_is_found_again_by_content_alone(write: Callable[..., str], tm
     for other in (Data(train=write(*many(), "more")), Data(train=moved, split=Split(share=0.2))):
         assert opened(other, BYTE).train.path != first.train.path
     assert opened(Data(train=moved), CHAR).train.path != first.train.path
-
-
-@pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "manifest"])
-def test_a_damaged_cache_is_made_anew(write: Callable[..., str], damage: str) -> None:
-    data = Data(train=write(*many()))
-    text = opened(data, BYTE)
-    before, path = np.array(text.train.ids), text.train.path
-    content = path.read_bytes()
-    if damage == "manifest":
-        (path.parent / "manifest.json").write_text('{"files": ')
-    elif damage == "remove":
-        path.unlink()
-    else:
-        path.write_bytes(content[:-10] if damage == "truncate" else bytes([content[0] ^ 1]) + content[1:])
-    said: list[str] = []
-    assert np.array_equal(opened(data, BYTE, say=said.append).train.ids, before)
-    assert "the cache is damaged" in said[0]
 
 
 def test_a_process_that_dies_while_encoding_leaves_nothing_behind(
@@ -350,12 +292,6 @@ def test_another_text_is_encoded_whole_and_as_the_run_was(write: Callable[..., s
     assert not raw.separated
     with pytest.raises(DataFault, match="--data: no text"):
         encoded(Data(train=write("", name="e.txt")), used)
-
-
-def test_a_tokenizer_that_loses_the_text_is_refused(write: Callable[..., str], tmp_path: Path) -> None:
-    Tokenizer.train(CHAR, ["abc"]).save(tmp_path / "tokenizer.json")
-    with pytest.raises(DataFault, match="the tokenizer loses 100% of the characters"):
-        opened(Data(train=write("日本語の文章です")), sections.Tokenizer(path=str(tmp_path)))
 
 
 def test_more_than_65536_ids_need_wider_files(write: Callable[..., str], tmp_path: Path) -> None:
@@ -437,24 +373,6 @@ def test_no_tokenizer_gets_the_cached_one_of_other_settings(
         assert (trained[str({"kind": kind, "vocab_size": 270})] != plain) == (kind not in ("char", "byte"))
     assert len({*loaded, trained[str({"kind": "bpe"})]}) == n - 1
     assert loaded[-2] == loaded[-1] == loaded[0]  # how texts that are generated begin and end changes no id
-
-
-def test_the_tokenizers_of_a_source_and_of_its_target_are_not_confused(
-    write: Callable[..., str], tmp_path: Path
-) -> None:
-    rows = [{"source": f"abc {n}", "target": f"xyz {n}"} for n in range(40)]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    data, char = (
-        Data(train=str(tmp_path / "a.jsonl"), fields={"source": "source", "target": "target"}),
-        {"kind": "char"},
-    )
-    together = opened(data, sections.Tokenizer(**char), "pairs")
-    apart = opened(data, sections.Tokenizer(**char, source=char), "pairs")
-    letters = [
-        {*"".join(one.pieces(range(4, one.vocabulary.size)))} - {*" 0123456789"}
-        for one in (*apart.tokenizers, together.tokenizer)
-    ]
-    assert letters == [{*"abc"}, {*"xyz"}, {*"abcxyz"}]
 
 
 SETTINGS_OF_DATA = {

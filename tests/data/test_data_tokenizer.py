@@ -1,9 +1,7 @@
 """Tokenizers: text comes back from its ids, the fast ways equal the library, foreign files are checked first."""
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -232,43 +230,6 @@ def test_a_real_tokenizer_is_read_and_completed() -> None:
     assert 512 not in masked.encode(text + "[MASK]")
     assert masked.notes == ["the tokenizer has no mask token; [MASK] was added"]
     assert masked.with_special("mask") is masked
-
-
-def content(**changes: object) -> dict[str, Any]:
-    return dict(json.loads(tokenizers.Tokenizer(models.WordLevel({"<unk>": 0, "a": 1}, "<unk>")).to_str())) | changes
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("not json", "not JSON"),
-        ("[]", "it has no model"),
-        ('{"model": {"type": "Strange"}}', "its model 'Strange' is not supported"),
-        (
-            json.dumps(content(normalizer={"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000})),
-            "writes 1000 characters",
-        ),
-        (
-            json.dumps(
-                content(model={"type": "WordLevel", "vocab": {"<unk>": 0, "b": 4_000_000_000}, "unk_token": "<unk>"})
-            ),
-            "the highest id is 4000000000",
-        ),
-        (json.dumps(content(model={"type": "WordLevel", "vocab": {}, "unk_token": "<unk>"})), "tokenizer"),
-        (
-            json.dumps(content(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAAAA=="})),
-            "crashed while loading",
-        ),
-    ],
-)
-def test_a_tokenizer_file_that_is_none_is_refused(
-    text: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "tokenizer.json").write_text(text)
-    with pytest.raises(DataFault, match=message) as caught:
-        Tokenizer.load(tmp_path)
-    assert str(tmp_path) in caught.value.message
-    assert capfd.readouterr().err == ""
 
 
 def test_a_run_that_has_a_tokenizer_is_suggested_for_a_name_near_its_own(

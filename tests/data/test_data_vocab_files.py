@@ -10,27 +10,13 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.system.errors import DataFault
 
 LINES = [
-    "[PAD]",
-    "[unused0]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "he",
-    "##llo",
-    "##l",
-    "##o",
-    ".",
-    "'",
-    "a",
-    "##a",
-    "naive",
-    "漢",
-    "字",
-    "h",
+    *("[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "he", "##llo", "##l", "##o"),
+    *(".", "'", "a", "##a", "naive", "漢", "字", "h"),
 ]
-TEXTS = ["Hello hel.", "héllo  naïve\tNAIVE", "漢字a", "a'a\n\na .", "unknown ‖ x", "he\u200dllo\0 a\ufffd"]
-TEXTS += ["A" * 101, "", " "]
+TEXTS = [
+    *("Hello hel.", "héllo  naïve\tNAIVE", "漢字a", "a'a\n\na .", "unknown ‖ x", "he\u200dllo\0 a\ufffd"),
+    *("A" * 101, "", " "),
+]
 MERGES = [("h", "e"), ("Ġ", "he"), ("l", "l"), ("he", "ll"), ("Ġ", "a"), ("Ã", "¯")]
 
 

@@ -16,23 +16,8 @@ from mini_tf.testing import datasets as contract
 from mini_tf.testing import run_all
 
 WORDS = [
-    "a",
-    "dog",
-    "barks",
-    "loud",
-    "while",
-    "seven",
-    "grey",
-    "cats",
-    "sleep",
-    "under",
-    "the",
-    "old",
-    "oak",
-    "tree",
-    "all",
-    "day",
-    "long",
+    *("a", "dog", "barks", "loud", "while", "seven", "grey", "cats", "sleep", "under"),
+    *("the", "old", "oak", "tree", "all", "day", "long"),
 ]
 TEXTS = [" ".join([*WORDS[n:], *WORDS[:n]]) for n in range(len(WORDS))]
 ROWS: dict[str, list[dict[str, Any]]] = {

@@ -68,15 +68,11 @@ def docstrings(file: Path) -> Iterator[str]:
     nodes: deque[ast.AST] = deque([parsed(file)])
     while nodes:  # like ast.walk, but without expressions, which contain no definitions and are most of a tree
         node = nodes.popleft()
-        nodes.extend(
-            child
-            for child in ast.iter_child_nodes(node)
-            if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case)
-        )
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
-            text := ast.get_docstring(node)
-        ):
-            yield text
+        children, kinds = ast.iter_child_nodes(node), ast.stmt | ast.ExceptHandler | ast.match_case
+        nodes.extend(child for child in children if isinstance(child, kinds))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            yield from [text] if text else []
 
 
 def prose(text: str, technical: bool = False) -> list[str]:

@@ -237,7 +237,7 @@ def _document(grammar: Grammar, n_sentences: int, cue: bool) -> WorldDocument:
         oldest = starts[-RECENT - 1] if len(starts) > RECENT else starts[0]
         # Of each agreement the nearest; one that is too far back is no antecedent.
         nearest = {mention.agreement: mention for mention in mentions}
-        grammar.antecedents = {key: one for key, one in nearest.items() if one.at >= oldest}
+        grammar.antecedents = {key: noun for key, noun in nearest.items() if noun.at >= oldest}
         mentions += _add(made, grammar.sentence())
     if cue:
         _add(made, _cue_sentence("then", decided))

@@ -149,9 +149,8 @@ def lexicon(n_lexemes: int, n_topics: int, homonym_rate: float) -> Lexicon:
     adjectives = {kind: tuple(new("adj", kind) for _ in range(size("adj", len(SUPERSENSES)))) for kind in SUPERSENSES}
     _share_forms(nouns, int(homonym_rate * per_noun * len(nouns)), sampler)
     cues = tuple(zip(others[:N_CUES], others[N_CUES : 2 * N_CUES], strict=True))
-    return Lexicon(
-        {place: tuple(words) for place, words in nouns.items()}, verbs, adjectives, cues, tuple(others[2 * N_CUES :])
-    )
+    final_nouns = {place: tuple(words) for place, words in nouns.items()}
+    return Lexicon(final_nouns, verbs, adjectives, cues, tuple(others[2 * N_CUES :]))
 
 
 def _gender(supersense: str, rank: int) -> str:
@@ -214,11 +213,9 @@ class WorldSettings(CorpusSettings):
             if len(seen) == self.n_documents:
                 return
             if repeats == MAX_REPEATS:
-                message = (
-                    f"{self.word}: only {len(seen)} different documents with these settings; n_documents is"
-                    f" {self.n_documents}"
-                )
-                raise DataFault(message, hint=f"raise {sizes}, or lower n_documents")
+                message = f"{self.word}: only {len(seen)} different documents with these settings"
+                hint = f"raise {sizes}, or lower n_documents"
+                raise DataFault(f"{message}; n_documents is {self.n_documents}", hint=hint)
 
 
 _WORDS = sorted({lexeme.stem for lexeme in lexicon(400, 1, 0.0).lexemes()})

@@ -39,11 +39,8 @@ def _texts() -> Iterator[str]:
 
 
 def _topics(file: Path) -> Iterator[str]:
-    for node in ast.walk(parsed(file)):
-        if isinstance(node, ast.Dict):
-            yield from (
-                value.value for value in node.values if isinstance(value, ast.Constant) and isinstance(value.value, str)
-            )
+    values = (value for node in ast.walk(parsed(file)) if isinstance(node, ast.Dict) for value in node.values)
+    return (value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str))
 
 
 def _without_repeats(texts: Iterator[str]) -> Iterator[str]:

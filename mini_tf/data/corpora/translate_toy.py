@@ -214,9 +214,8 @@ def _draw_noun_phrase(sampler: Sampler, nouns: Sequence[str], modified: bool = F
         return drawn._replace(determiner="the", owner=_draw_noun_phrase(sampler, tuple(BEINGS)))
     if modified and noun in BEINGS and sampler.chance(20):
         object_phrase = _draw_noun_phrase(sampler, tuple(NOUNS))
-        return drawn._replace(
-            clause=VerbPhrase(sampler.pick(tuple(TRANSITIVE)), object_phrase, sampler.pick(("present", "past")))
-        )
+        verb, tense = sampler.pick(tuple(TRANSITIVE)), sampler.pick(("present", "past"))
+        return drawn._replace(clause=VerbPhrase(verb, object_phrase, tense))
     return drawn
 
 
@@ -231,18 +230,12 @@ def sentences(seed: int) -> Iterator[ToySentence]:
             subject = _draw_noun_phrase(sampler, tuple(BEINGS), modified=True)
         object_phrase = _draw_noun_phrase(sampler, tuple(NOUNS), modified=True) if sampler.chance(55) else None
         tense = sampler.pick(("present", "present", "past", "future"))
-        verb_phrase = VerbPhrase(
-            sampler.pick(tuple(TRANSITIVE if object_phrase else INTRANSITIVE)),
-            object_phrase,
-            tense,
-            negated=sampler.chance(25),
-        )
+        verb = sampler.pick(tuple(TRANSITIVE if object_phrase else INTRANSITIVE))
+        verb_phrase = VerbPhrase(verb, object_phrase, tense, negated=sampler.chance(25))
         manner = sampler.pick(tuple(MANNERS)) if sampler.chance(30) else ""
-        place = (
-            (sampler.pick(tuple(PREPOSITIONS)), _draw_noun_phrase(sampler, tuple(THINGS), modified=True))
-            if sampler.chance(50)
-            else None
-        )
+        place = None
+        if sampler.chance(50):
+            place = sampler.pick(tuple(PREPOSITIONS)), _draw_noun_phrase(sampler, tuple(THINGS), modified=True)
         yield ToySentence(subject, verb_phrase, manner, place, sampler.pick(tuple(TIMES)) if sampler.chance(60) else "")
 
 

@@ -97,18 +97,18 @@ class Reader:
                 raise DataFault.located(where, f"a line of plain text has no {missing}", hint=self._json_form)
             return self.example(Row([line], where, [None for _ in columns.optional]))
         try:
-            given = strict_json.parse(line)
+            fields = strict_json.parse(line)
         except ValueError as error:
             hint = f"write a text that begins with {{ as JSON: {self._json_form}"
             raise DataFault.located(where, f"not valid JSON: {error}", hint=hint) from None
         keys = [
-            next((key for key in (name, role, self.dataset.ALIASES.get(role)) if key in given), None)
+            next((key for key in (name, role, self.dataset.ALIASES.get(role)) if key in fields), None)
             for role, name in self.names.items()
         ]
         for key, role in zip(keys[:needed], self.roles[:needed], strict=True):
             if key is None:
                 raise DataFault.located(where, f"{role!r} is missing", hint=self._json_form)
-        cells: list[Cell] = [None if key is None else given[key] for key in keys]
+        cells: list[Cell] = [None if key is None else fields[key] for key in keys]
         return self.example(Row(cells[:needed], where, cells[needed:]))
 
     @property

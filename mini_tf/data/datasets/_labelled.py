@@ -47,7 +47,7 @@ class LabelledDataset(Dataset):
     }
     MIN_TOKENS = 8
     MIN_CLASSES: ClassVar[int] = 0
-    """Minimum number of classes of a run."""
+    """Minimum number of classes of a run; 0: labels are no classes."""
     CAPTIONS: ClassVar[Mapping[str, str]] = {}
     """Names of `label_statistics` in `data stats`, where they differ from the keys in --json."""
 
@@ -67,6 +67,9 @@ class LabelledDataset(Dataset):
     def content_key(self, example: Example) -> str:
         return "\0".join([*example.texts, "", *example.labels])
 
+    def classes(self, example: Example) -> Sequence[str]:
+        return example.labels if self.MIN_CLASSES else ()
+
     def fit_labels(self, examples: Iterable[Example]) -> Labels:
         """Default: no classes."""
         return Labels()
@@ -83,7 +86,7 @@ class LabelledDataset(Dataset):
         return dict(zip(labels.names, counts, strict=True))
 
     def summary(self, data: TokenizedData) -> Iterator[str]:
-        yield f"data: {data.train.n_documents:,} training {self.UNIT}, {data.val.n_documents:,} validation {self.UNIT}"
+        yield f"data: {self.size_summary(data)}"
         yield f"lengths: {describing.length_summary(data.train)}"
         labels = data.labels
         if labels is not None and labels.names:
@@ -104,7 +107,7 @@ class LabelledDataset(Dataset):
             for split, store in data.splits.items()
         }
         of_labels = {split: self.label_statistics(store, data.labels) for split, store in data.splits.items()}
-        keys = ({self.split_key(one) for one in self.examples(store)} for store in data.splits.values())
+        keys = (set(map(self.split_key, self.examples(store))) for store in data.splits.values())
         consequence = f"is cut and loses its {self.TRUNCATES}" if self.TRUNCATES else "is split into several rows"
         shared, size = len(set.intersection(*keys)), data.tokenizer.vocabulary.size
         names, context = [*of_labels["train"]], f"train.context ({packings['train'].shape.context} tokens)"
@@ -166,17 +169,19 @@ class LabelledTexts(LabelledDataset):
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Example:
         texts = [text_of(row[role], where, names[role]) for role in ("text", "text_pair") if role in row]
-        return Example(texts, [self.parse_label(row["label"], where, names["label"])] if labelled else [], where)
+        [label] = self.LABELS
+        return Example(texts, self.parse_labels(row[label], where, names[label]) if labelled else [], where)
 
-    def parse_label(self, cell: Cell, where: str, name: str) -> str:
-        """The label in a cell; DataFault if it is invalid."""
+    def parse_labels(self, cell: Cell, where: str, name: str) -> list[str]:
+        """The labels in a cell, one unless the dataset says otherwise; DataFault if it is invalid."""
         raise NotImplementedError
 
     def fit_labels(self, examples: Iterable[Example]) -> Labels:
         """The first example decides the number of texts per example."""
         rest = iter(examples)
         first = next(rest)
-        return replace(self.labels_from(one.labels for one in itertools.chain([first], rest)), n_texts=len(first.texts))
+        labels = self.labels_from(example.labels for example in itertools.chain([first], rest))
+        return replace(labels, n_texts=len(first.texts))
 
     def labels_from(self, values: Iterable[Sequence[str]]) -> Labels:
         """values: the labels of each training example."""

@@ -47,8 +47,8 @@ class Settings(LabelledDataset):
     def named(self, data: Data, corpus: object) -> dict[str, str]:
         if not has_pairs(corpus):
             return dict(data.fields)
-        own = {role: name for role, name in data.fields.items() if role in self.PAIR_COLUMNS.values()}
-        return {**self.PAIR_COLUMNS, **own}
+        roles = self.PAIR_COLUMNS.values()
+        return {**self.PAIR_COLUMNS, **{role: name for role, name in data.fields.items() if role in roles}}
 
     def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Example:
         alternatives = list[str]()

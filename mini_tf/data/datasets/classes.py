@@ -16,14 +16,11 @@ class Settings(LabelledTexts):
     labels: tuple[str, ...] | None = None
     """Names of the classes; default: those of the training split."""
 
-    def parse_label(self, cell: Cell, where: str, name: str) -> str:
-        return columns.label_of(cell, where, name)
+    def parse_labels(self, cell: Cell, where: str, name: str) -> list[str]:
+        return [columns.label_of(cell, where, name)]
 
     def labels_from(self, values: Iterable[Sequence[str]]) -> Labels:
         return class_labels(values, self.labels)
-
-    def classes(self, example: Example) -> Sequence[str]:
-        return example.labels
 
     def encode(self, examples: Sequence[Example], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
         assert labels is not None

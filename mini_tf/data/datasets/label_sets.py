@@ -1,12 +1,12 @@
 """Texts with any number of labels each, of one text or two: {"text": "so long, so sad", "labels": ["sad", "long"]}."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from mini_tf.data.batch import Rows
-from mini_tf.data.datasets._labelled import LabelledTexts, class_ids, class_labels, text_of
+from mini_tf.data.datasets._labelled import LabelledTexts, class_ids, class_labels
 from mini_tf.data.examples import Example, Labels
 from mini_tf.data.formats import columns
 from mini_tf.data.formats.columns import Cell
@@ -28,22 +28,14 @@ class Settings(LabelledTexts):
     separator: str = ","
     """Between the labels of a text that are one text."""
 
-    def labels_of_cell(self, cell: Cell, where: str, name: str) -> list[str]:
+    def parse_labels(self, cell: Cell, where: str, name: str) -> list[str]:
         """A list of labels, or a text with separators, which may be empty: each label once."""
         parts = cell.split(self.separator) if isinstance(cell, str) else cell if isinstance(cell, list) else [cell]
         filled = (part for part in parts if not isinstance(part, str) or part.strip())
         return list(dict.fromkeys(columns.label_of(part, where, name) for part in filled))
 
-    def example(self, row: Mapping[str, Cell], where: str, names: Mapping[str, str], labelled: bool) -> Example:
-        texts = [text_of(row[role], where, names[role]) for role in ("text", "text_pair") if role in row]
-        labels = self.labels_of_cell(row["labels"], where, names["labels"]) if labelled else []
-        return Example(texts, labels, where)
-
     def labels_from(self, values: Iterable[Sequence[str]]) -> Labels:
         return class_labels(values, self.labels)
-
-    def classes(self, example: Example) -> Sequence[str]:
-        return example.labels
 
     def encode(self, examples: Sequence[Example], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
         """The labels of a row are (C,): 1 for each label that it has, else 0."""

@@ -14,8 +14,8 @@ from mini_tf.system.errors import DataFault
 
 
 class Settings(LabelledTexts):
-    def parse_label(self, cell: Cell, where: str, name: str) -> str:
-        return repr(columns.number_of(cell, where, name))
+    def parse_labels(self, cell: Cell, where: str, name: str) -> list[str]:
+        return [repr(columns.number_of(cell, where, name))]
 
     def labels_from(self, values: Iterable[Sequence[str]]) -> Labels:
         numbers = np.array([float(labels_[0]) for labels_ in values])

@@ -132,7 +132,7 @@ class Settings(Dataset):
 
     def summary(self, data: TokenizedData) -> Iterator[str]:
         assert data.train.source is not None
-        yield f"data: {data.train.n_documents:,} training pairs, {data.val.n_documents:,} validation pairs"
+        yield f"data: {self.size_summary(data)}"
         yield f"source lengths: {describing.length_summary(data.train.source)}"
         yield f"target lengths: {describing.length_summary(data.train)}"
 
@@ -141,7 +141,7 @@ class Settings(Dataset):
         assert data.val.source is not None
         stores = {split: {"source": store.source, "target": store} for split, store in data.splits.items()}
         splits = {
-            split: {role: describing.store_statistics(store) for role, store in roles.items() if store}
+            split: {role: describing.store_statistics(store) for role, store in roles.items() if store is not None}
             for split, roles in stores.items()
         }
         by_role = {f"{split} {role}": facts for split, roles in splits.items() for role, facts in roles.items()}

@@ -62,9 +62,6 @@ class Settings(LabelledDataset):
                 " I-PER"
             )
 
-    def classes(self, example: Example) -> Sequence[str]:
-        return example.labels
-
     def encode(self, examples: Sequence[Example], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:
         assert labels is not None
         return [self._encode(example, tokenizers.target, class_ids(example, labels)) for example in examples]

@@ -60,17 +60,9 @@ class Settings(LabelledTexts):
         if not labelled or "score" not in row:
             return Example(texts, [], where)
         if len(texts) != 2:
-            what = (
-                f"a score is of two texts, {names['text']!r} and {names['positive']!r}, and this row has {len(texts)}"
-            )
-            raise DataFault.located(where, what)
-        return Example(texts, [self.parse_label(row["score"], where, names["score"])], where)
-
-    def parse_label(self, cell: Cell, where: str, name: str) -> str:
-        return repr(columns.number_of(cell, where, name))
-
-    def labels_from(self, values: Any) -> Labels:
-        return Labels()
+            two = f"{names['text']!r} and {names['positive']!r}"
+            raise DataFault.located(where, f"a score is of two texts, {two}, and this row has {len(texts)}")
+        return Example(texts, [repr(columns.number_of(row["score"], where, names["score"]))], where)
 
     def fit_labels(self, examples: Any) -> Labels:
         return Labels()
@@ -96,10 +88,10 @@ class Settings(LabelledTexts):
     def labels_of_row(self, rows: Rows, row: int, labels: Labels) -> list[Any]:
         """The role of a text at its first token, a score at the second one."""
         assert rows.labels is not None
-        stored, found = rows.labels[row], list[Any]()
+        stored, decoded = rows.labels[row], list[Any]()
         for label, first in zip(stored.tolist(), text_starts(rows)[row].tolist(), strict=True):
-            found.append(None if np.isnan(label) else ROLES[int(label)] if first else float(f"{label:.6g}"))
-        return found
+            decoded.append(None if np.isnan(label) else ROLES[int(label)] if first else float(f"{label:.6g}"))
+        return decoded
 
     def summary(self, data: TokenizedData) -> Iterator[str]:
         yield from super().summary(data)

@@ -61,8 +61,8 @@ def read_babylm(folder: Path) -> tuple[dict[str, list[Item]], list[str]]:
             continue
         paths = sorted(of_task.iterdir())
         ignored += [str(path.relative_to(folder)) for path in paths if path.suffix != files.suffix]
-        found = [file for path in paths if path.suffix == files.suffix for file in find_files(str(path), KEY)]
-        tasks[name] = [item for file in found for item in files.read(file)]
+        read = [file for path in paths if path.suffix == files.suffix for file in find_files(str(path), KEY)]
+        tasks[name] = [item for file in read for item in files.read(file)]
         if not tasks[name]:
             raise DataFault.located(str(of_task), f"has no lines of {name} in {files.suffix} files")
     if not tasks:

@@ -78,7 +78,7 @@ class StopStringFilter:
         if stops:
             self.stopped, self._held = True, ""
             return text[: min(stops)[1]]
-        ends = (n for n in range(min(len(text), self._longest - 1), 0, -1))
+        ends = range(min(len(text), self._longest - 1), 0, -1)
         n_held = next((n for n in ends if any(stop.startswith(text[-n:]) for stop in self._stops)), 0)
         self._held = text[len(text) - n_held :]
         return text[: len(text) - n_held]

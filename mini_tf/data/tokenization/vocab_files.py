@@ -55,8 +55,8 @@ def word_piece(file: Path, text: str, read: Read, names: Sequence[str]) -> tuple
     notes = []
     if lower is None:
         lower = all(token == token.lower() for token in vocabulary.keys() - set(special))
-        found, consequence = ("no", "") if lower else ("an", "not ")
-        notes.append(f"{file} has {found} upper-case letter, so text is {consequence}lower-cased")
+        article, negation = ("no", "") if lower else ("an", "not ")
+        notes.append(f"{file} has {article} upper-case letter, so text is {negation}lower-cased")
     inner = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unknown, max_input_chars_per_word=100))
     inner.normalizer = normalizers.BertNormalizer(
         clean_text=True,

@@ -149,9 +149,8 @@ class _Lattice:
         opening = np.append(ends - lengths, 0)
         arcs = []
         for length, starts, number in _substrings(strings, np.ones(len(strings))):
-            same_length = (
-                np.flatnonzero(lengths[self.n_words :] == length) + self.n_words
-            )  # indices of the pieces of this length
+            # Indices of the pieces of this length.
+            same_length = np.flatnonzero(lengths[self.n_words :] == length) + self.n_words
             piece_of = np.full(number.max(initial=0) + 1, -1)
             if length == 1:
                 piece_of[number] = np.frombuffer(b"".join(strings), np.uint8)[starts]
@@ -161,9 +160,8 @@ class _Lattice:
             itself = (string >= self.n_words) & (lengths[string] == length)
             taken = (piece >= 0) & ~itself
             source = (starts + string)[taken]  # each preceding string has one more node than bytes
-            arcs.append(
-                np.stack([starts[taken] - opening[string[taken]] + length, source + length, source, piece[taken]])
-            )
+            distance = starts[taken] - opening[string[taken]] + length
+            arcs.append(np.stack([distance, source + length, source, piece[taken]]))
         all_arcs = np.concatenate(arcs, axis=1)
         self._set_arcs(all_arcs[:, np.lexsort((all_arcs[1], all_arcs[0]))])
         self._ends = ends + np.arange(len(strings))
