@@ -56,10 +56,12 @@ def _refuse_without_recipe(words: Sequence[str], data: list[str]) -> NoReturn:
             "no recipe given", hint=f"use a recipe file, or a shipped recipe for a task: {', '.join(task_recipes())}"
         )
     if (recipe := _task_of(data)) is None:
-        raise UsageFault(
-            "no recipe given; a task needs labeled data",
-            hint="use a table with a text and a label in each row (csv, tsv, jsonl)",
-        )
+        table = "a table with a text and a label in each row (csv, tsv, jsonl)"
+        if any(word.startswith("model.init_from=") for word in words):
+            hint = f"use {table}, or `{shlex.join(['minitf', 'pretrain', *words])}`, which continues on plain text"
+        else:
+            hint = f"use {table}"
+        raise UsageFault("no recipe given; a task needs labeled data", hint=hint)
     lines = {name: str(free_name(Path(name).with_suffix(".jsonl"))) for name in data if name.lower().endswith(".json")}
     names = lines | {f"data.train={name}": f"data.train={line}" for name, line in lines.items()}
     words = [names.get(word, word) for word in words]

@@ -73,6 +73,8 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("run_glue.py other.csv", "`minitf finetune sst2-nano other.csv`"),
         ("run_ner other.conll", "`minitf finetune wnut17-nano other.conll`"),
         ("text-classification mine 'a b'", "`minitf predict mine 'a b'`"),
+        ("download gpt2", "`minitf import hf:gpt2`"),
+        ("pull hf:me/small --json", "`minitf import hf:me/small`"),
         ("count my.txt", "`minitf data stats my.txt`"),
         ("params bert-nano", "`minitf cost bert-nano` measures"),
         ("quantize mine", "there is nothing of this kind here"),
@@ -155,6 +157,14 @@ def test_a_guess_is_answered_by_the_right_command(typed: str, answer: str) -> No
         ("pretrain configs/bert-nano.yaml", "no such file; did you mean 'bert-nano'?", 3),
         ("pretrain hf:imdb", "a data set of Hugging Face's hub: data.train=hf:stanfordnlp/imdb", 2),
         ("pretrain hf:me/imdb", "a model of Hugging Face's hub: model.init_from=hf:me/imdb", 3),
+        ("pretrain data=my.txt", "data=my.txt: must be a mapping of keys, such as {train: my.txt}", 3),
+        ("pretrain tokenizer=bpe my.txt", "tokenizer=bpe: must be a mapping of keys, such as {kind: bpe}", 3),
+        ("finetune gpt2 my.txt", "a model of Hugging Face's hub: model.init_from=hf:gpt2", 2),
+        (
+            "finetune model.init_from=hf:gpt2 my.txt",
+            "`minitf pretrain model.init_from=hf:gpt2 my.txt`, which continues on plain text",
+            2,
+        ),
         ("pretrain tinyshakespeare", "tinyshakespeare/input.txt; minitf pretrain input.txt", 2),
         (
             "pretrain WikiText-2",

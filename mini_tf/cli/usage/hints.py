@@ -126,6 +126,8 @@ def _with_words(hint: str, words: list[str]) -> str:
         hint = re.sub(r"my\.txt|texts\.txt|reviews\.csv|my\.conll|FILE", lambda example: shlex.quote(file), hint)
     if recipe := next(filter(_is_recipe, words), None):
         hint = re.sub("(?<=cost )RECIPE|(?<=show )RECIPE", lambda example: shlex.quote(recipe), hint)
+    if name := next((word for word in words if not word.startswith("-")), None):
+        hint = hint.replace("hf:NAME", shlex.quote(f"hf:{name.removeprefix('hf:')}"))
     if text := next(filter(_is_text, words), None):
         hint = re.sub(r'"a (prompt|text|\[MASK\])"', lambda example: shlex.quote(text), hint)
     return hint

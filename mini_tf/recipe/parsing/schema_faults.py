@@ -1,5 +1,6 @@
 """Convert pydantic's validation errors to plain messages: one per key, with its path."""
 
+import re
 from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -57,7 +58,7 @@ def merge_faults(section: type[BaseModel], error: ValidationError) -> Validation
         if not fault.path:
             of_mapping = fault.type in ("model_type", "model_attributes_type", "dict_type")
             faults.append(
-                fault._replace(type="value", message=f"must be a mapping of keys, got {show(fault.input)}")
+                fault._replace(type="value", message=f"must be a mapping of keys{_such_as(section, fault)}")
                 if of_mapping
                 else fault
             )
@@ -75,6 +76,13 @@ def merge_faults(section: type[BaseModel], error: ValidationError) -> Validation
     for name, lines in invalid.items():
         faults.append(_invalid_value(section, name, lines))
     return validation_error(section.__name__, faults)
+
+
+def _such_as(section: type[BaseModel], fault: Fault) -> str:
+    """The rest of a message: the key that a word given for a whole section is likely meant for, and the word."""
+    got = f", got {show(fault.input)}"
+    key = next((name for name in ("kind", "train") if name in section.model_fields), None)
+    return f", such as {{{key}: {fault.input}}}{got}" if key and re.fullmatch(r"[\w./-]+", str(fault.input)) else got
 
 
 def _is_from_section(annotation: Any, fault: Fault, depth: int) -> bool:
