@@ -1,8 +1,8 @@
 """Entry point of `minitf` and `python -m mini_tf`.
 
 Importing this module restores the default action of SIGINT, so that Ctrl-C ends the process without a traceback.
-Commands (cli/interrupts.py) and training (training/signals.py) install their own handlers. An ignored SIGINT, as under
-nohup, stays ignored.
+Commands (cli/terminal/streams.py) and training (training/signals.py) install their own handlers. An ignored SIGINT,
+as under nohup, stays ignored.
 """
 
 import signal

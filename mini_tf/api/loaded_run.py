@@ -43,6 +43,9 @@ from mini_tf.trained.text_vectors import Embedder
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+TextOrCells = str | Mapping[str, Any]
+"""A text; or the cells of an example, or {"messages": [...]}."""
+Thresholds = float | Mapping[str | None, float] | None
 PREDICTED = 32
 """Texts per batch of `predict`."""
 
@@ -79,11 +82,9 @@ def _notes(lines: Iterable[str]) -> None:
 
 def _as_line(text: str | Mapping[str, Any], role: str) -> str:
     """A text, or the cells of an example, as `Reader.line` takes it: a line that begins with { is JSON."""
-    return (
-        text
-        if isinstance(text, str) and not text.lstrip().startswith("{")
-        else as_json({role: text} if isinstance(text, str) else text)
-    )
+    if not isinstance(text, str):
+        return as_json(text)
+    return as_json({role: text}) if text.lstrip().startswith("{") else text
 
 
 class LoadedRun:
@@ -124,19 +125,15 @@ class LoadedRun:
 
     @overload
     def generate(  # type: ignore[overload-overlap]
-        self, prompts: str | Mapping[str, Any], *, context: int | None = None, **options: "Unpack[GenerateKeywords]"
+        self, prompts: TextOrCells, *, context: int | None = None, **options: "Unpack[GenerateKeywords]"
     ) -> str: ...
     @overload
     def generate(
-        self,
-        prompts: Sequence[str | Mapping[str, Any]],
-        *,
-        context: int | None = None,
-        **options: "Unpack[GenerateKeywords]",
+        self, prompts: Sequence[TextOrCells], *, context: int | None = None, **options: "Unpack[GenerateKeywords]"
     ) -> list[str]: ...
     def generate(
         self,
-        prompts: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]],
+        prompts: TextOrCells | Sequence[TextOrCells],
         *,
         context: int | None = None,
         **options: "Unpack[GenerateKeywords]",
@@ -153,7 +150,7 @@ class LoadedRun:
 
     def generate_results(
         self,
-        prompts: Sequence[str | Mapping[str, Any]],
+        prompts: Sequence[TextOrCells],
         *,
         context: int | None = None,
         streamer: Callable[[str], None] | None = None,
@@ -169,7 +166,7 @@ class LoadedRun:
 
     def _generate(
         self,
-        prompts: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]],
+        prompts: TextOrCells | Sequence[TextOrCells],
         context: int | None,
         options: GenerateKeywords,
         streamer: Callable[[str], None] | None = None,
@@ -190,26 +187,14 @@ class LoadedRun:
 
     @overload
     def predict(  # type: ignore[overload-overlap]
-        self,
-        texts: str | Mapping[str, Any],
-        *,
-        top: int | None = None,
-        threshold: float | Mapping[str | None, float] | None = None,
+        self, texts: TextOrCells, *, top: int | None = None, threshold: Thresholds = None
     ) -> Prediction: ...
     @overload
     def predict(
-        self,
-        texts: Sequence[str | Mapping[str, Any]],
-        *,
-        top: int | None = None,
-        threshold: float | Mapping[str | None, float] | None = None,
+        self, texts: Sequence[TextOrCells], *, top: int | None = None, threshold: Thresholds = None
     ) -> list[Prediction]: ...
     def predict(
-        self,
-        texts: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]],
-        *,
-        top: int | None = None,
-        threshold: float | Mapping[str | None, float] | None = None,
+        self, texts: TextOrCells | Sequence[TextOrCells], *, top: int | None = None, threshold: Thresholds = None
     ) -> Prediction | list[Prediction]:
         """The label of a text and its scores, or those of each of several: class, number, or a tag for each word.
 

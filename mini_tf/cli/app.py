@@ -15,8 +15,7 @@ from mini_tf.cli.terminal.help import HelpGroup, ImportedCommand
 from mini_tf.cli.terminal.options import CommandLineError
 from mini_tf.cli.terminal.streams import silence
 from mini_tf.cli.usage import hints
-from mini_tf.cli.usage.command_groups import GROUPS, INSPECT
-from mini_tf.cli.usage.commands import COMMANDS
+from mini_tf.cli.usage.commands import COMMANDS, GROUPS, INSPECT
 from mini_tf.recipe.kind_folders import FoundKind, own_folders
 from mini_tf.system.cache import redirect_library_caches
 from mini_tf.system.errors import RecipeFault, StorageFault

@@ -101,50 +101,34 @@ def cost(
         cost = estimate(one.recipe, console, seconds)
         costs.append(replace(cost, stream=stream_memory(one.recipe, None if overrides else recipe)))
     names = [one.name for one in resolved]
-    results = [_record(name, one) for name, one in zip(names, costs, strict=True)]
+    results = [
+        {"recipe": name, **cost.found, "metrics": cost.metrics, "counts": cost.counts}
+        for name, cost in zip(names, costs, strict=True)
+    ]
     if len(costs) > 1:
         _compare(console, names, costs)
     text = "\n".join(_details(names[0], costs[0])) if len(costs) == 1 else None
     console.output(text, metrics=costs[0].metrics, result=results)
 
 
-def _record(name: str, cost: "Cost") -> dict[str, Any]:
-    return {"recipe": name, **cost.found, "metrics": cost.metrics, "counts": cost.counts}
-
-
 def _details(name: str, cost: "Cost") -> list[str]:
     """One recipe: a line per quantity, then one per part of the time."""
-    found, memory, step = cost.found, cost.memory, cost.timing.seconds
-    flops, runs = cost.step_flops.flops, f"for all {cost.run_set}" if cost.run_set else "in total"
-    how = [
-        found["device"],
-        found["precision"],
-        "compiled" if found["compile"] else "not compiled",
-        f"threads {found['threads']}",
-    ]
+    found, step = cost.found, cost.timing.seconds
+    flops, tokens = cost.step_flops.flops, cost.step_flops.tokens
+    compiled, precision = "compiled" if found["compile"] else "not compiled", found["precision"]
+    sizes = ", ".join(f"{what} {in_bytes(size)}" for what, size in vars(cost.memory).items())
+    rows, peak = found["micro_batch_size"], in_bytes(cost.timing.peak_bytes)
+    mfu = flops / step / cost.peak
     facts = {
-        "recipe": f"{name}: {', '.join(map(str, how))}",
+        "recipe": f"{name}: {found['device']}, {precision}, {compiled}, threads {found['threads']}",
         "parameters": f"{cost.parameters:,}",
-        "compute": (
-            f"{short(flops)}FLOP per step, {short(flops / cost.step_flops.tokens)}FLOP per token, forward and backward"
-        ),
-        "memory": (
-            f"{in_bytes(memory.total)}: " + ", ".join(f"{what} {in_bytes(size)}" for what, size in vars(memory).items())
-        ),
-        "": (
-            f"activations for micro-batches of {found['micro_batch_size']} rows; measured peak"
-            f" {in_bytes(cost.timing.peak_bytes)}"
-        ),
+        "compute": f"{short(flops)}FLOP per step, {short(flops / tokens)}FLOP per token, forward and backward",
+        "memory": f"{in_bytes(cost.memory.total)}: {sizes}",
+        "": f"activations for micro-batches of {rows} rows; measured peak {peak}",
         **_stream(cost),
-        "speed": (
-            f"{duration(step)} per step of {cost.step_flops.tokens:,} tokens, {short(cost.step_flops.tokens / step)}"
-            " tokens/s"
-        ),
-        "MFU": (
-            f"{flops / step / cost.peak:.0%} of {short(cost.peak)}FLOP/s, the fastest {found['precision']} matrix"
-            " product here"
-        ),
-        "time": f"{duration(cost.total)} {runs}",
+        "speed": f"{duration(step)} per step of {tokens:,} tokens, {short(tokens / step)} tokens/s",
+        "MFU": f"{mfu:.0%} of {short(cost.peak)}FLOP/s, the fastest {precision} matrix product here",
+        "time": f"{duration(cost.total)} {f'for all {cost.run_set}' if cost.run_set else 'in total'}",
     }
     lines = [f"{what:<11} {value}" for what, value in facts.items()]
     for part, seconds in cost.seconds.items():
@@ -158,12 +142,11 @@ def _details(name: str, cost: "Cost") -> list[str]:
 def _stream(cost: "Cost") -> dict[str, str]:
     if (stream := cost.stream) is None:
         return {}
-    measured = (
-        ""
-        if stream.ideal is None
-        else f"; at the end of the run {stream.ideal:.1f} seen by the next token, {stream.real:.1f} kept"
-    )
-    return {"stream": f"at most {stream.bound:,} tokens of earlier rows in memory per row and layer{measured}"}
+    bound = f"at most {stream.bound:,} tokens of earlier rows in memory per row and layer"
+    if stream.ideal is None:
+        return {"stream": bound}
+    measured = f"at the end of the run {stream.ideal:.1f} seen by the next token, {stream.real:.1f} kept"
+    return {"stream": f"{bound}; {measured}"}
 
 
 def _compare(console: Console, names: list[str], costs: "list[Cost]") -> None:
@@ -199,12 +182,17 @@ def _print_lengths(
     result = [_layer_record(one) for one in measured]
     write_all(console, files, result, lambda suffix: _draw_lengths(measured, lengths, suffix))
     if not files:
-        console.show(
-            table, LENGTH_HEADERS, [[one.layer.name, *_length_cells(cost)] for one in measured for cost in one.costs]
-        )
+        rows = [[one.layer.name, *_length_cells(cost)] for one in measured for cost in one.costs]
+        console.show(table, LENGTH_HEADERS, rows)
         console.show(sentence, LENGTH_MEANING)
-    metrics = {f"slope.{one.layer.name}": one.slope.exponent for one in measured if one.slope is not None}
-    console.output("\n".join(line for one in measured for line in _slope_lines(one)), metrics=metrics, result=result)
+    slopes = {one.layer.name: one.slope for one in measured if one.slope is not None}
+    lines = [
+        f"{name}: time ~ L^{slope.exponent:.2f} (standard error {slope.error:.2f}),"
+        f" fitted to {slope.first:,} to {slope.last:,} tokens"
+        for name, slope in slopes.items()
+    ]
+    metrics = {f"slope.{name}": slope.exponent for name, slope in slopes.items()}
+    console.output("\n".join(lines), metrics=metrics, result=result)
 
 
 def _length_cells(cost: "LengthCost") -> list[str]:
@@ -214,13 +202,6 @@ def _length_cells(cost: "LengthCost") -> list[str]:
         *("-" if size is None else in_bytes(size) for size in (cost.saved, cost.peak)),
         "-" if cost.seconds is None else f"{1000 * cost.seconds:.4g}",
     ]
-
-
-def _slope_lines(measured: "LayerCosts") -> list[str]:
-    if (slope := measured.slope) is None:
-        return []
-    fitted = f"fitted to {slope.first:,} to {slope.last:,} tokens"
-    return [f"{measured.layer.name}: time ~ L^{slope.exponent:.2f} (standard error {slope.error:.2f}), {fitted}"]
 
 
 def _layer_record(measured: "LayerCosts") -> dict[str, Any]:

@@ -40,6 +40,7 @@ def crash(
     ] = None,
 ) -> None:
     from mini_tf.data.store import Tokenizers
+    from mini_tf.data.tokenized import reopen
     from mini_tf.drawing.terminal import sentence
     from mini_tf.jobs.replay import replay_step
     from mini_tf.run import manifest
@@ -51,13 +52,15 @@ def crash(
     info, record = read_info(folder), manifest.read(folder)
     recipe, tokenizer, source_tokenizer = read_recipe_and_tokenizers(folder)
     used = Tokenizers(source_tokenizer, tokenizer)
-    parts = _build(folder, recipe, _text(folder, recipe, used, record.hashes, console), info, device)
+    data = reopen(recipe.data, used, recipe.objective, record.hashes, console.detail)
+    if not data.hashes.items() <= record.hashes.items():
+        what = f"the data of {folder} has changed since training, so the step cannot be replayed"
+        raise RunFault(what, where=[str(folder)])
+    parts = _build(folder, recipe, data, info, device)
     training, start = _before(folder, parts, record.extensions)
     findings = replay_step(training, start)
-    same = (findings.outcome.what, findings.outcome.micro) == (
-        info.what,
-        None if info.micro_batch is None else info.micro_batch - 1,
-    )
+    micro = None if info.micro_batch is None else info.micro_batch - 1
+    same = (findings.outcome.what, findings.outcome.micro) == (info.what, micro)
     read = _read(training, start.step, findings.outcome.micro, used)
     advice = list(_advice(findings, recipe))
     if record.state != "diverged":
@@ -72,33 +75,16 @@ def crash(
     console.output(run=folder, result={"diverged": info.model_dump(), **replay, **asdict(findings), "advice": advice})
 
 
-def _text(
-    folder: Path, recipe: "Recipe", used: "Tokenizers", recorded: dict[str, str], console: Console
-) -> "TokenizedData":
-    from mini_tf.data.tokenized import reopen
-
-    text = reopen(recipe.data, used, recipe.objective, recorded, console.detail)
-    if not text.hashes.items() <= recorded.items():
-        raise RunFault(
-            f"the data of {folder} has changed since training, so the step cannot be replayed", where=[str(folder)]
-        )
-    return text
-
-
 def _build(
-    folder: Path, recipe: "Recipe", text: "TokenizedData", info: "DivergenceInfo", device: str | None
+    folder: Path, recipe: "Recipe", data: "TokenizedData", info: "DivergenceInfo", device: str | None
 ) -> "Parts":
     """The run's components in the setup of the process that diverged, or on another device."""
     from mini_tf.jobs.assembling import build
     from mini_tf.training.machine.device import resolve_setup
 
     runtime = recipe.runtime if device is None else recipe.runtime.model_copy(update={"device": device})
-    return build(
-        recipe,
-        text,
-        resolve_setup(runtime, info.setup.model_dump(), "--device" if device else "runtime.device"),
-        resumed=folder,
-    )
+    setup = resolve_setup(runtime, info.setup.model_dump(), "--device" if device else "runtime.device")
+    return build(recipe, data, setup, resumed=folder)
 
 
 def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> "tuple[Training, Progress]":
@@ -112,16 +98,13 @@ def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> 
 
     kept = diverged_step.read(folder, specs(parts.model.weights()), specs(parts.objective_tensors()))
     parts.load(kept.model, kept.objective)
-    training = training_of(
-        parts, extensions, build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype)
-    )
+    optimizer = build_optimizer(parts.recipe.optimizer, parts.trainable, parts.setup.compute_dtype)
+    training = training_of(parts, extensions, optimizer)
     try:
         return training, Progress.of(kept.info.counters, state.unflatten(kept.state))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        path, what = (
-            folder / diverged_step.FOLDER,
-            f"the key {error} is missing" if isinstance(error, KeyError) else str(error),
-        )
+        path = folder / diverged_step.FOLDER
+        what = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
         raise RunFault(f"{path} is damaged: {what}", where=[str(path)]) from error
 
 
@@ -151,17 +134,16 @@ def _draw(
     from mini_tf.drawing.labels import caption
     from mini_tf.drawing.terminal import sentence, table
 
-    outcome = findings.outcome
-    lines = [info.message, f"replayed on {parts.setup.device} in {parts.setup.precision}: {_ended(outcome, same)}"]
-    lines += _origin(findings, parts)
-    for line in lines:
+    setup = parts.setup
+    console.show(sentence, info.message)
+    console.show(sentence, f"replayed on {setup.device} in {setup.precision}: {_ended(findings.outcome, same)}")
+    for line in _origin(findings, parts):
         console.show(sentence, line)
     rows = [
         [level.module, level.kind, f"{level.largest:.3g}", str(level.not_finite), f"{level.weight:.3g}"]
         for level in findings.levels
     ]
-    headers = ["layer", "module", "max |output|", "not finite", "max |weight|"]
-    console.show(table, headers, rows)
+    console.show(table, ["layer", "module", "max |output|", "not finite", "max |weight|"], rows)
     for number, text in read[:ROWS]:
         console.show(sentence, f'row {number}: "{caption(text[:CHARACTERS])}"')
     if len(read) > ROWS:
@@ -189,8 +171,7 @@ def _origin(findings: "CrashReport", parts: "Parts") -> Iterator[str]:
             f"{source.share:.2%} of its values{given}"
         )
     elif findings.gradients:
-        first = findings.gradients[0]
-        others = len(findings.gradients) - 1
+        first, others = findings.gradients[0], len(findings.gradients) - 1
         more = f", and {others} further parameter{'s' * (others > 1)}" if others else ""
         yield (
             f"the forward pass is finite; first non-finite gradient: {first.parameter}, micro-batch {first.micro + 1}: "
@@ -209,11 +190,9 @@ def _advice(findings: "CrashReport", recipe: "Recipe") -> Iterator[str]:
     if findings.in_fp32 is not None and findings.in_fp32.what is None:
         yield "runtime.precision=fp32, in which this step is finite"
     slower = f"a lower optimizer.lr (it is {optimizer.lr:g})"
-    gentler = (
-        "optimizer.clip=1 (gradients are not clipped)"
-        if not optimizer.clip
-        else f"a smaller optimizer.clip (it is {optimizer.clip:g})"
-    )
+    gentler = "optimizer.clip=1 (gradients are not clipped)"
+    if optimizer.clip:
+        gentler = f"a smaller optimizer.clip (it is {optimizer.clip:g})"
     longer = "schedule.warmup=5% (there is none)" if not schedule.warmup else "a longer schedule.warmup"
     if any(level.largest > LARGE for level in findings.levels):
         yield f"{slower}, {longer}, {gentler}: layer outputs exceed {LARGE:g}"

@@ -83,26 +83,21 @@ def show(
     packing, dataset = pack(recipe, data.splits[split], data.tokenizer, objective), recipe.objective.dataset()
     numbers, first_rows, n_rows = _first_rows(recipe, packing, split, rows)
     batch = objective.prepare(first_rows)
-    numbered: list[dict[str, Any]] = [
-        {"row": n, "documents": documents}
-        for n, documents in zip(numbers, _documents(recipe, packing, split, numbers), strict=True)
+    documents = _documents(recipe, packing, split, numbers)
+    shown: list[dict[str, Any]] = [
+        {"row": number, "documents": documents[row]}
+        | dataset.describe_row(data, first_rows, batch, row, split == "train")
+        for row, number in enumerate(numbers)
     ]
-    shown = [
-        one | dataset.describe_row(data, first_rows, batch, row, split == "train") for row, one in enumerate(numbered)
-    ]
-    attention = _describe_attention(recipe, split)
-    result = {
-        "split": split,
-        "objective": recipe.objective.kind,
-        "pack": packing.pack,
-        "sees": attention,
-        "n_rows": n_rows,
-        "rows": shown,
-    }
-    head = f"{split}, {recipe.objective.kind}, {dataset.ROW.format(pack=packing.pack)}: {attention}"
+    attention, kind = _describe_attention(recipe, split), recipe.objective.kind
+    result = {"split": split, "objective": kind, "pack": packing.pack, "sees": attention, "n_rows": n_rows}
+    result |= {"rows": shown}
+    head = f"{split}, {kind}, {dataset.ROW.format(pack=packing.pack)}: {attention}"
     unit = dataset.UNIT.removesuffix("s")
-    heads = (f"row {row['row']} of {n_rows} (counted from 0){_listed(unit, row['documents'])}" for row in shown)
-    tables = ("\n".join(dataset.row_table(row, head)) for row, head in zip(shown, heads, strict=True))
+    tables = []
+    for row in shown:
+        title = f"row {row['row']} of {n_rows} (counted from 0){_listed(unit, row['documents'])}"
+        tables.append("\n".join(dataset.row_table(row, title)))
     console.output("\n\n".join([head, *tables]), result=result)
 
 
@@ -164,12 +159,9 @@ def check(
     if found.count:
         console.output(result=result)
         more = f"{found.count:,} faults, {len(found.messages)} printed; --faults {found.count} prints all"
-        raise DataFault(
-            found.messages[0],
-            hint=more if found.count > len(found.messages) else None,
-            where=[message.split(": ")[0] for message in found.messages],
-            faults=found.messages,
-        )
+        hint = more if found.count > len(found.messages) else None
+        where = [message.split(": ")[0] for message in found.messages]
+        raise DataFault(found.messages[0], hint=hint, where=where, faults=found.messages)
     lengths = _lengths(console, recipe)
     for split, measured in lengths.items():
         result[split] |= measured
@@ -221,19 +213,14 @@ def _table(recipe: "Recipe", report: "DataReport", lengths: "dict[str, dict[str,
     }
     lines, classes = format_columns(counts), report.splits["train"].classes
     if names := [name for name, _ in classes.most_common(50)]:
-        lines += [
-            "",
-            *format_columns(
-                {split: {caption(name): one.classes[name] for name in names} for split, one in report.splits.items()}
-            ),
-        ]
+        of_splits = {
+            split: {caption(name): one.classes[name] for name in names} for split, one in report.splits.items()
+        }
+        lines += ["", *format_columns(of_splits)]
         if (more := len(classes) - len(names)) > 0:
             lines.append(f"and {more:,} more labels; --json lists all")
-    lines += [
-        "",
-        "no faults"
-        + ("" if recipe.data.val is not None else f"; validation data is split off data.train ({recipe.data.split})"),
-    ]
+    split_off = f"; validation data is split off data.train ({recipe.data.split})"
+    lines += ["", f"no faults{split_off if recipe.data.val is None else ''}"]
     if n := report.n_val_in_train:
         lines.append(f"{n:,} {dataset.UNIT} of data.val are also in data.train; training removes them from val")
     if dataset.TRUNCATES and any(one["longer"] for one in lengths.values()):

@@ -77,7 +77,11 @@ def _prove_resume(console: Console, arguments: list[str]) -> None:
     proof = prove_resume(Console(quiet=True), console.say, *split_arguments(arguments))
     console.output("\n".join([*_table(proof), _verdict(proof)]), result=proof.as_json)
     if proof.first_difference is not None:
-        raise GateMissed(proof.first_difference, hint=_WAYS_OUT[bool(proof.repeats)])
+        hint = "two uninterrupted runs are byte-identical, so this is a bug in minitf"
+        if not proof.repeats:
+            hint = "two uninterrupted runs differ as well: computation on this machine is not deterministic"
+            hint += "; try OMP_NUM_THREADS=1"
+        raise GateMissed(proof.first_difference, hint=hint)
 
 
 def _prove_processes(console: Console, processes: int) -> None:
@@ -94,14 +98,6 @@ def _prove_processes(console: Console, processes: int) -> None:
         raise GateMissed(
             different[0], hint="processes on processors of different kinds, or a bug in minitf", faults=different
         )
-
-
-_WAYS_OUT = {
-    False: (
-        "two uninterrupted runs differ as well: computation on this machine is not deterministic; try OMP_NUM_THREADS=1"
-    ),
-    True: "two uninterrupted runs are byte-identical, so this is a bug in minitf",
-}
 
 
 def _table(proof: "ResumeProof") -> list[str]:
@@ -132,37 +128,33 @@ def _software() -> dict[str, Any]:
     import torch
 
     import mini_tf
+    from mini_tf.scores import INSTALL, PACKAGES, version
 
-    facts: dict[str, Any] = {
+    return {
         "minitf": mini_tf.__version__,
         "python": platform.python_version(),
         "system": f"{platform.system()}-{platform.release()}",
+        **{module.__name__: str(module.__version__) for module in (torch, numpy, tokenizers, safetensors)},
+        "parquet": _extra({"pyarrow": _pyarrow()}, "pip install 'minitf[parquet]'"),
+        "scores": _extra({package: version(package) for package in PACKAGES}, INSTALL),
     }
-    modules = {"torch": torch, "numpy": numpy, "tokenizers": tokenizers, "safetensors": safetensors}
-    return (
-        facts
-        | {name: str(module.__version__) for name, module in modules.items()}
-        | {"parquet": _parquet(), "scores": _scores()}
-    )
 
 
-def _parquet() -> str:
+def _pyarrow() -> str | None:
     try:
         import pyarrow
     except ImportError:
-        return "no (pip install 'minitf[parquet]')"
-    return f"yes (pyarrow {pyarrow.__version__})"
+        return None
+    return str(pyarrow.__version__)
 
 
-def _scores() -> str:
-    from mini_tf.scores import INSTALL, PACKAGES, version
-
-    versions = {package: version(package) for package in PACKAGES}
-    missing = [package for package in PACKAGES if versions[package] is None]
-    if len(missing) == len(PACKAGES):
-        return f"no ({INSTALL})"
-    here = ", ".join(f"{package} {found}".rstrip() for package, found in versions.items() if found is not None)
-    return f"partly ({here}; not {', '.join(missing)}: {INSTALL})" if missing else f"yes ({here})"
+def _extra(versions: dict[str, str | None], install: str) -> str:
+    """Which packages of an extra are here. versions: None for a missing package."""
+    missing = [package for package, version in versions.items() if version is None]
+    here = ", ".join(f"{package} {version}".rstrip() for package, version in versions.items() if version is not None)
+    if not here:
+        return f"no ({install})"
+    return f"partly ({here}; not {', '.join(missing)}: {install})" if missing else f"yes ({here})"
 
 
 def _added() -> str:

@@ -1,7 +1,6 @@
 """`minitf embed`: vectors of texts as a NumPy file, and the nearest texts by cosine similarity."""
 
 import io
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -12,9 +11,9 @@ import typer
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
-from mini_tf.cli.terminal.loading import at_terminal, open_model
+from mini_tf.cli.terminal.loading import TEXTS, at_terminal, check_texts, open_model
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, INPUT_OUTPUT, RUN, STEP
-from mini_tf.recipe.text_input import one_source, read_lines, refuse_non_utf8
+from mini_tf.recipe.text_input import read_lines
 from mini_tf.system.errors import DataFault, UsageFault
 
 if TYPE_CHECKING:
@@ -35,9 +34,7 @@ ROWS = 4096
 def embed(
     console: Console,
     run: RUN,
-    texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT ...]", help="Texts; without any, lines of stdin.")
-    ] = None,
+    texts: TEXTS = None,
     input: Annotated[Path | None, INPUT] = None,
     neighbors: Annotated[int | None, NEIGHBORS] = None,
     among: Annotated[Path | None, AMONG] = None,
@@ -48,10 +45,7 @@ def embed(
     average: AVERAGE = None,
     device: DEVICE = "auto",
 ) -> None:
-    refuse_non_utf8(texts or [])
-    one_source(texts, input)
-    if not texts and input is None and sys.stdin.isatty():
-        raise UsageFault("no text given", hint='give one: "a text", or -i FILE')
+    check_texts(texts, input)
     if among is not None and neighbors is None:
         raise UsageFault(f"--among {among}: used without --neighbors", hint="--neighbors 5 prints the 5 nearest")
     named = files.check(output, (".npy", ".json"), force)

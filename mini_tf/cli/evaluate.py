@@ -3,34 +3,22 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mini_tf.cli.evaluation.class_plots import ClassPlots
+from mini_tf.cli.evaluation.class_plots import THRESHOLD, ClassPlots, class_options
 from mini_tf.cli.evaluation.text_scores import BabyLMOptions, evaluate_babylm, evaluate_pairs
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT, draws
 from mini_tf.cli.terminal.gate_checks import check_gates, parse_gates, refuse_missed
-from mini_tf.cli.terminal.loading import open_model, open_models, runs_of
-from mini_tf.cli.terminal.options import (
-    AVERAGE,
-    DEVICE,
-    FIELDS,
-    GATES,
-    INPUT_OUTPUT,
-    NPROC,
-    RUN,
-    STEP,
-    THRESHOLD,
-    class_options,
-)
+from mini_tf.cli.terminal.loading import open_model, runs_of
+from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, INPUT_OUTPUT, NPROC, RUN, STEP
 from mini_tf.cli.terminal.processes import group_of, launched, leave_to_rank_0
 from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.trained.opening import Trained
-    from mini_tf.training.evaluation import MetricAccumulator
 
 _input, _plot = (partial(typer.Option, rich_help_panel=name) for name in (INPUT_OUTPUT, "Plots"))
 DATA = _input(
@@ -96,7 +84,7 @@ def evaluate(
         options = BabyLMOptions(babylm, score, output or [], force)
         opening = partial(open_model, step=step, device=device, average=average)
         return evaluate_babylm(console, runs_of(run), opening, options, bounds)
-    trained = open_models(run, step, device, average)
+    trained = open_model(run, step, device, average, ensembles=True)
     from mini_tf.jobs.run_metrics import RunMetrics
 
     _set_memory(trained, memory)
@@ -108,7 +96,9 @@ def evaluate(
     with group_of() as group:
         measured.measure(data, split, fields, group)
     leave_to_rank_0(group)
-    figures = _say_calibration(console, trained, pictures, measured.accumulator)
+    calibrated, figures = pictures.calibrated(trained, measured.accumulator)
+    for line in filter(None, (calibrated, pictures.unlabelled(measured.accumulator))):
+        console.say(line)
     title = f"{_weights(trained, step, average)}, {measured.split}"
     result = pictures.write(console, trained, measured.accumulator, title) | figures
     result |= {"notes": measured.notes} if measured.notes else {}
@@ -117,16 +107,6 @@ def evaluate(
     pictures.show(console, trained, measured.accumulator, title)
     refuse_missed(bounds, {name: value for name, value in metrics.items() if isinstance(value, float)})
     return 0
-
-
-def _say_calibration(
-    console: Console, trained: "Trained", pictures: ClassPlots, accumulator: "MetricAccumulator | None"
-) -> dict[str, Any]:
-    """Say how well probabilities are calibrated, and how many examples have no label; returns the figures."""
-    calibrated, figures = pictures.calibrated(trained, accumulator)
-    for line in filter(None, (calibrated, pictures.unlabelled(accumulator))):
-        console.say(line)
-    return figures
 
 
 def _weights(trained: "Trained", step: str | None, average: str | None) -> str:
@@ -187,7 +167,5 @@ def _table(metrics: dict[str, float | str]) -> str:
 
     shown = {caption(name): value for name, value in metrics.items() if not name.startswith("baseline.")}
     width = max(14, *map(len, shown))
-    return "\n".join(
-        f"{name:<{width}} {value:.6g}" if isinstance(value, float) else f"{name:<{width}} {value}"
-        for name, value in shown.items()
-    )
+    texts = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in shown.items()}
+    return "\n".join(f"{name:<{width}} {text}" for name, text in texts.items())

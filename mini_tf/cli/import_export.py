@@ -86,10 +86,9 @@ def import_(
         imported = import_model(folder, location, console.say, console.warn, tokenizer, base_folder)
     console.say(f"{imported.parameters:,} parameters")
     _say_proof(console, imported.parity)
-    difference = {"largest_difference": imported.parity.largest_difference}
-    console.output(
-        str(imported.folder), run=imported.folder, metrics=difference, result={"proved": not imported.parity.missing}
-    )
+    difference, proved = imported.parity.largest_difference, not imported.parity.missing
+    metrics = {"largest_difference": difference}
+    console.output(str(imported.folder), run=imported.folder, metrics=metrics, result={"proved": proved})
 
 
 @command
@@ -117,11 +116,11 @@ def export(
 
     with at_terminal("writing the model and comparing its outputs"):
         exported = export_model(run, output, None if to == AUTO else to, step, license)
-    if exported.parity is not None:
-        _say_proof(console, exported.parity)
+    difference, proved = 0.0, False
+    if (parity := exported.parity) is not None:
+        _say_proof(console, parity)
+        difference, proved = parity.largest_difference, not parity.missing
     for note in exported.notes:
         console.say(note)
-    parity = exported.parity
-    difference = {"largest_difference": 0.0 if parity is None else parity.largest_difference}
-    written = {"written_as": exported.written_as, "proved": parity is not None and not parity.missing}
-    console.output(str(exported.folder), metrics=difference, result=written)
+    written = {"written_as": exported.written_as, "proved": proved}
+    console.output(str(exported.folder), metrics={"largest_difference": difference}, result=written)

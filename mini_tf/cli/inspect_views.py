@@ -31,6 +31,8 @@ PACKAGE = "inspection"
 _TYPES = {"str": str, "int": int, "bool": bool, "Path": Path, "tuple[str, ...]": tuple[str, ...]}
 TYPES = _TYPES | {f"{name} | None": of | None for name, of in _TYPES.items()}
 """Types of options by their source."""
+BOUNDS = (("ge", "min"), ("le", "max"))
+"""Bounds of pydantic, and their names in Typer."""
 
 
 class ViewCommand(LazyCommand):
@@ -70,8 +72,8 @@ def _parameters(settings: "type[ViewSettings]") -> Iterator[inspect.Parameter]:
         written: Any = field.json_schema_extra["command"]
         bounds = {end: getattr(one, of) for one in field.metadata for of, end in BOUNDS if hasattr(one, of)}
         more = {"help": meanings[name], "metavar": written["metavar"] or None, **bounds}
-        more |= {} if written["shown"] is None else {"show_default": written["shown"]}
-        more |= {} if written["panel"] is None else {"rich_help_panel": written["panel"]}
+        more |= {"show_default": written["shown"], "rich_help_panel": written["panel"]}
+        more = {key: value for key, value in more.items() if value is not None}
         if written["completion"] is not None:
             more["autocompletion"] = getattr(completion, written["completion"])
         is_list = field.annotation == tuple[str, ...]
@@ -90,10 +92,6 @@ def _parameters(settings: "type[ViewSettings]") -> Iterator[inspect.Parameter]:
         yield parameter("gates", GATES, None)
 
 
-BOUNDS = (("ge", "min"), ("le", "max"))
-"""Bounds of pydantic, and their names in Typer."""
-
-
 def _show(console: Console, word: str, outlined: "type[ViewSettings]", values: dict[str, Any]) -> None:
     from mini_tf.inspection import ModelViewSettings, ViewOutput
     from mini_tf.recipe.kinds import settings_of
@@ -101,28 +99,27 @@ def _show(console: Console, word: str, outlined: "type[ViewSettings]", values: d
     output, force, gates = (values.pop(name, None) for name in ("output", "force", "gates"))
     named, bounds = files.check(output, outlined.FILES, bool(force)), parse_gates(gates)
     if unknown := next((gate.metric for gate in bounds if gate.metric not in outlined.METRICS), None):
-        what = f"--assert {unknown}: not a metric of {word}; available: {', '.join(outlined.METRICS)}"
-        raise UsageFault(what)
+        raise UsageFault(f"--assert {unknown}: not a metric of {word}; available: {', '.join(outlined.METRICS)}")
     if issubclass(outlined, ModelViewSettings):
         check_run(values["run"], device=values.get("device", "auto"))
     with loading_torch():
         cls: Any = settings_of(PACKAGE, word)
     lists = {name for name, field in cls.model_fields.items() if field.annotation == tuple[str, ...]}
-    settings: ViewSettings = cls(
-        **{name: tuple(value or ()) if name in lists else value for name, value in values.items()}
-    )
+    values |= {name: tuple(values[name] or ()) for name in lists & values.keys()}
+    settings: ViewSettings = cls(**values)
     printing = ViewOutput(named, console.json, console.say, console.detail, console.show)
     settings.check(printing)
     subject = _open(console, settings)
     with at_terminal(f"computing {word}"):
         view = settings.view(subject, printing)
-    title = f"minitf inspect {word} {getattr(getattr(subject, 'folder', None), 'name', '')}"
+    folder = getattr(subject, "folder", None)
+    title = f"minitf inspect {word} {getattr(folder, 'name', '')}"
     files.write_all(console, named, view.result, lambda suffix: _file_of(view, suffix, title))
     for picture in () if named else view.pictures:
         console.show(picture)
     for note in view.notes:
         console.say(note)
-    console.output(run=getattr(subject, "folder", None), metrics=view.metrics, result=view.result)
+    console.output(run=folder, metrics=view.metrics, result=view.result)
     refuse_missed(bounds, view.metrics or {})
 
 
@@ -156,9 +153,8 @@ def _file_of(view: "View", suffix: str, title: str) -> bytes:
 @cache
 def _source(file: Path) -> tuple[ast.ClassDef, str]:
     """The class `Settings` of a file, and its docstring. Raises ValueError if there is none."""
-    made = [node for node in ast.parse(file.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)]
-    for node in made:
-        if node.name == "Settings" and (docstring := ast.get_docstring(node)):
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef) and node.name == "Settings" and (docstring := ast.get_docstring(node)):
             return node, docstring
     raise ValueError("no class Settings with a docstring")
 

@@ -9,26 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mini_tf.cli.evaluation.class_plots import THRESHOLD, TOP, class_options
 from mini_tf.cli.generate.command import default_lookahead
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.gate_checks import check_gates, parse_gates, refuse_missed
-from mini_tf.cli.terminal.loading import open_models
-from mini_tf.cli.terminal.options import (
-    AVERAGE,
-    DEVICE,
-    FIELDS,
-    INPUT_OUTPUT,
-    NPROC,
-    PREDICTED_GATES,
-    RUN,
-    STEP,
-    THRESHOLD,
-    TOP,
-    class_options,
-)
+from mini_tf.cli.terminal.loading import TEXTS, check_texts, open_model
+from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, INPUT_OUTPUT, NPROC, PREDICTED_GATES, RUN, STEP
 from mini_tf.cli.terminal.processes import group_of, in_order, launched, refuse_stdin, several
 from mini_tf.cli.terminal.streams import to_json
-from mini_tf.recipe.text_input import one_source, read_lines, refuse_non_utf8
+from mini_tf.recipe.text_input import read_lines
 from mini_tf.system.errors import DataFault, UsageFault, batches_of
 
 if TYPE_CHECKING:
@@ -107,9 +96,7 @@ def _most_probable(top: Sequence[Mapping[str, Any]]) -> str:
 def predict(
     console: Console,
     run: RUN,
-    texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT ...]", help="Texts; without any, lines of stdin.")
-    ] = None,
+    texts: TEXTS = None,
     input: Annotated[Path | None, INPUT] = None,
     fields: FIELDS = None,
     batch_size: Annotated[int | None, BATCH_SIZE] = None,
@@ -121,10 +108,7 @@ def predict(
     nproc: NPROC = 1,
     gates: PREDICTED_GATES = None,
 ) -> int:
-    refuse_non_utf8(texts or [])
-    one_source(texts, input)
-    if not texts and input is None and sys.stdin.isatty():
-        raise UsageFault("no text given", hint='give one: "a text", or -i FILE')
+    check_texts(texts, input)
     bounds = parse_gates(gates)
     refuse_stdin(nproc, not texts and input in (None, Path("-")))
     if several(nproc) and bounds:
@@ -135,7 +119,7 @@ def predict(
     if (exit_code := launched(console, nproc)) is not None:
         return exit_code
 
-    trained = open_models(run, step, device, average)
+    trained = open_model(run, step, device, average, ensembles=True)
     from mini_tf.pipelines import pipeline_of
     from mini_tf.pipelines._commands import predict_settings
     from mini_tf.trained.evaluating import decision_notes, other_data
@@ -152,7 +136,8 @@ def predict(
     table = None
     if sys.stdout.isatty() and not console.json:
         table = PredictionTable(console, () if trained.labels is None else trained.labels.names, top)
-    batches = batches_of(_examples(console, reader, texts, file), _batch_size(texts, file, batch_size))
+    size = batch_size or (ROWS if texts else default_lookahead(file, ROWS))
+    batches = batches_of(_examples(console, reader, texts, file), size)
     n_read = _print(console, predictor, batches, table)
     if bounds:
         _check(console, predictor, bounds, n_read)
@@ -167,11 +152,6 @@ def _check(console: Console, predictor: "Predictor", bounds: "Sequence[Gate]", n
     for name, value in scores.items():
         console.say(f"{name} {value:.6g}")
     refuse_missed(bounds, scores)
-
-
-def _batch_size(texts: Sequence[str] | None, file: Path | None, requested: int | None) -> int:
-    """Texts per batch: `requested`, else one for a pipe, since its writer may wait for each output."""
-    return requested or (ROWS if texts else default_lookahead(file, ROWS))
 
 
 def _examples(console: Console, reader: "Reader", texts: Sequence[str] | None, file: Path | None) -> "Iterator[Any]":
@@ -223,7 +203,9 @@ def _print(
 def _lines(predictor: "Predictor", examples: list[Any]) -> Iterator[tuple[Sequence[str], dict[str, Any]]]:
     """The texts of each example, and what is printed for it as JSON."""
     for example, prediction in _predict(predictor, examples):
-        yield example.texts, {"line": _number_of(example.where), **prediction.to_json()}
+        number = re.search(r"[0-9]+$", example.where)  # of the line, or of the row of a parquet file
+        assert number is not None
+        yield example.texts, {"line": int(number[0]), **prediction.to_json()}
 
 
 def _predict(predictor: "Predictor", examples: list[Any]) -> "Iterator[tuple[Any, Prediction]]":
@@ -237,10 +219,3 @@ def _predict(predictor: "Predictor", examples: list[Any]) -> "Iterator[tuple[Any
             yield from _predict(predictor, [example])
         return
     yield from zip(examples, found, strict=True)
-
-
-def _number_of(where: str) -> int:
-    """Number of the line, or of the row of a parquet file."""
-    found = re.search(r"[0-9]+$", where)
-    assert found is not None
-    return int(found[0])

@@ -119,14 +119,17 @@ def _gates(resolved: "Resolved", gates: list[str], expect: bool) -> "list[Gate]"
 
 def _train(console: Console, resolved: "Resolved", options: "Options", bounds: "list[Gate]") -> int:
     """Train, print the run folder, and check the metric bounds."""
+    from mini_tf.jobs.baselines import NAME as NAME_OF_BASELINE
     from mini_tf.jobs.run_sets import train
+    from mini_tf.run import manifest
     from mini_tf.training.machine.device import on_gpu
 
     runtime = resolved.recipe.runtime
     with group_of(runtime.timeout, on_gpu(runtime)) as group:
         result = train(resolved, replace(options, group=group), console)
     leave_to_rank_0(group, result.exit_code)
-    metrics = {**result.metrics, **_baseline_name(result.folder)}
+    baseline = manifest.read(result.folder).baseline
+    metrics = {**result.metrics, **({} if baseline is None else {NAME_OF_BASELINE: baseline})}
     console.output(str(result.folder), run=result.folder, metrics=metrics)
     if result.exit_code == 0:
         refuse_missed(bounds, result.metrics)
@@ -149,15 +152,6 @@ def _estimate(console: Console, resolved: "Resolved") -> int:
     leave_to_rank_0(group)
     console.output(metrics=cost.metrics)
     return 0
-
-
-def _baseline_name(folder: Path) -> dict[str, str]:
-    """The name of the best baseline of a run, if one was measured."""
-    from mini_tf.jobs.baselines import NAME
-    from mini_tf.run import manifest
-
-    name = manifest.read(folder).baseline
-    return {} if name is None else {NAME: name}
 
 
 pretrain = _training_command("pretrain", RECIPE)

@@ -57,14 +57,12 @@ def show(
         raise _no_such("key", why, list(resolved.sources))
     history = {key: resolved.why(key) for key in found}
     lines = [f"{key}: " + " < ".join(f"{value} ({place})" for place, value in steps) for key, steps in history.items()]
-    console.output(
-        "\n".join(lines), result={key: [{"where": p, "value": v} for p, v in steps] for key, steps in history.items()}
-    )
+    result = {key: [{"where": place, "value": value} for place, value in steps] for key, steps in history.items()}
+    console.output("\n".join(lines), result=result)
 
 
 @command
 def check(console: Console, arguments: RECIPE = None) -> None:
-
     resolved = resolve_arguments(arguments)
     _check_expectations(resolved)
     console.output(f"{resolved.name}: no faults", result={"name": resolved.name, "path": str(resolved.path)})
@@ -78,15 +76,14 @@ def _check_expectations(resolved: "Resolved") -> None:
     from mini_tf.system.errors import RecipeFault, suggest
 
     recipe = resolved.recipe
-    names = [
-        *(f"val.{name}" for name in metrics_of(recipe.objective, recipe.objective.classes)),
-        "train.loss",
-        "minutes",
-    ]
+    of_objective = metrics_of(recipe.objective, recipe.objective.classes)
+    names = [*(f"val.{name}" for name in of_objective), "train.loss", "minutes"]
     bounds = [
         (key, metric) for key, comparison in recipe.expect.items() for metric in Gate.parse(key + comparison).metrics
     ]
-    for key, metric in (bound for bound in bounds if not bound[1].startswith("baseline.")):
+    for key, metric in bounds:
+        if metric.startswith("baseline."):
+            continue
         bare = next((metric.removesuffix(end) for end in OF_SEEDS if metric.endswith(end)), metric)
         if not any(is_among(name, names) for name in (*metric_names(metric), *metric_names(bare))):
             way = suggest(metric, names, f"use one of {', '.join(names)}")
@@ -123,9 +120,8 @@ def keys(
     chosen = chosen or [key for key in known if key.name.rpartition(".")[2] == section]
     if not chosen:
         raise _no_such("section", str(section), sorted({key.name.rpartition(".")[0] or key.name for key in known}))
-    console.output(
-        "\n".join(_row(key, max(len(k.name) for k in chosen)) for key in chosen), result=[vars(key) for key in chosen]
-    )
+    width = max(len(key.name) for key in chosen)
+    console.output("\n".join(_row(key, width) for key in chosen), result=[vars(key) for key in chosen])
 
 
 def _row(key: "Key", width: int) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.loading import open_models
+from mini_tf.cli.terminal.loading import open_model
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, RUN, STEP
 from mini_tf.system.errors import Unavailable
 
@@ -48,7 +48,7 @@ def serve(
         if package not in ("starlette", "uvicorn"):
             raise
         raise Unavailable(f"minitf serve needs the package {package}", hint="pip install 'minitf[serve]'") from None
-    trained = open_models(run, step, device, average)
+    trained = open_model(run, step, device, average, ensembles=True)
     limits = ServerLimits(timeout, new_tokens=max_new_tokens, rows=batch_size, waiting=queue)
     if host not in LOCAL and host != "::1":
         console.warn(f"{host}: whoever reaches this address can use the model; there is no log-in")

@@ -106,12 +106,10 @@ def _show(console: Console, search: "Sweep") -> None:
 
     metric, trials, best = f"val.{search.metric.name}", search.ranking, search.best
     means = [trial.mean(search.metric) for trial in trials]
-    cells = [
-        "" if mean is None else f"{mean.mean:.4f}" + (f" ± {mean.half:.4f}" if mean.half else "") for mean in means
-    ]
-    rows = [
-        [trial.name, *trial.settings.values(), cell, trial.state] for trial, cell in zip(trials, cells, strict=True)
-    ]
+    rows = []
+    for trial, mean in zip(trials, means, strict=True):
+        cell = "" if mean is None else f"{mean.mean:.4f}" + (f" ± {mean.half:.4f}" if mean.half else "")
+        rows.append([trial.name, *trial.settings.values(), cell, trial.state])
     console.show(table, ["trial", *search.space.searched, metric, "state"], rows)
     for error in (error for trial in trials for error in trial.errors):
         console.say(f"failed: {error}; remove its folder to train it again")

@@ -9,7 +9,7 @@ import typer
 
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, check, write
-from mini_tf.cli.terminal.loading import SOURCE, open_tokenizer, resolve_arguments
+from mini_tf.cli.terminal.loading import SOURCE, TEXTS, open_tokenizer, resolve_arguments
 from mini_tf.cli.terminal.options import INPUT_OUTPUT, RECIPE
 from mini_tf.recipe.text_input import one_source, read_lines, refuse_non_utf8
 from mini_tf.system.errors import DataFault, MinitfError, RecipeFault, UsageFault
@@ -30,7 +30,6 @@ def train(
     arguments: RECIPE = None,
     force: FORCE = False,
 ) -> None:
-
     check([output], [".json"], force)
     recipe = resolve_arguments(arguments).recipe
     from mini_tf.data.raw import RawData
@@ -59,9 +58,7 @@ def train(
 def encode(
     console: Console,
     source: SOURCE,
-    texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT ...]", help="Texts; without any, lines of stdin.")
-    ] = None,
+    texts: TEXTS = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Print tokens instead of ids.")] = False,
 ) -> None:
     refuse_non_utf8(texts or [])
@@ -118,12 +115,13 @@ def stats(
         "losses": tokenizer.round_trip_losses,
         "pieces_by_length": count_pieces_by_length(tokenizer),
     }
-    lines = [f"{tokenizer.kind}: {tokenizer.vocabulary.size:,} tokens"]
-    lines += [
-        "special tokens: " + (", ".join(f"{name} {id}" for name, id in tokenizer.special_tokens.items()) or "none")
+    special = ", ".join(f"{name} {id}" for name, id in tokenizer.special_tokens.items())
+    lines = [
+        f"{tokenizer.kind}: {tokenizer.vocabulary.size:,} tokens",
+        f"special tokens: {special or 'none'}",
+        "pieces by length: " + ", ".join(f"{length}: {n:,}" for length, n in result["pieces_by_length"].items()),
+        *_losses(tokenizer),
     ]
-    lines += ["pieces by length: " + ", ".join(f"{length}: {n:,}" for length, n in result["pieces_by_length"].items())]
-    lines += _losses(tokenizer)
     if input is not None:
         text = _content(input)
     if text is not None:
@@ -133,9 +131,8 @@ def stats(
 
 
 def _losses(tokenizer: "Tokenizer") -> list[str]:
-    return [f"not reversible: {loss}" for loss in tokenizer.round_trip_losses] or [
-        "reversible: decode(encode(text)) == text"
-    ]
+    losses = [f"not reversible: {loss}" for loss in tokenizer.round_trip_losses]
+    return losses or ["reversible: decode(encode(text)) == text"]
 
 
 def _rows(ids: list[str] | None, size: int) -> Iterator[tuple[list[int], bool]]:
@@ -172,15 +169,8 @@ def _content(file: Path) -> str:
 
 def _measured_lines(measured: dict[str, Any]) -> list[str]:
     """The measurements on a text, as lines."""
-    names = {
-        "tokens": "tokens",
-        "bytes": "bytes",
-        "words": "words",
-        "tokens_per_word": "tokens per word",
-        "bytes_per_token": "bytes per token",
-        "unknown_tokens": "unknown tokens",
-    }
-    lines = [f"{words:<16} {_number(measured[name]):>12}" for name, words in names.items()]
+    names = ("tokens", "bytes", "words", "tokens_per_word", "bytes_per_token", "unknown_tokens")
+    lines = [f"{name.replace('_', ' '):<16} {_number(measured[name]):>12}" for name in names]
     lines += [f"{'vocabulary used':<16} {measured['vocabulary_used']:>12.1%}"]
     for words, key in (("most frequent", "most_frequent"), ("least frequent", "least_frequent")):
         lines += [f"{words + ':':<16} " + ", ".join(f"{one['piece']!r} {one['count']:,}" for one in measured[key])]

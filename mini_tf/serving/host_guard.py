@@ -14,7 +14,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from mini_tf.serving.replies import error_body
 from mini_tf.system import strict_json
 from mini_tf.system.errors import DataFault, MinitfError, UsageFault
 
@@ -23,6 +22,7 @@ HEADERS = {
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
 }
+ERROR_TYPES = {404: "not_found_error", 429: "rate_limit_error", 500: "server_error"}
 READ_SECONDS = 30.0
 """Longest time in which a body must have arrived."""
 
@@ -49,9 +49,15 @@ class Refusal(Exception):
     def __init__(self, status: int, message: str, code: str | None = None) -> None:
         self.status, self.message, self.code = status, message, code
 
+    @property
+    def body(self) -> dict[str, Any]:
+        """The error as OpenAI's clients read it."""
+        kind = ERROR_TYPES.get(self.status, "invalid_request_error")
+        return {"error": {"message": self.message, "type": kind, "param": None, "code": self.code}}
+
     def response(self) -> Response:
         headers = HEADERS | ({"retry-after": "1"} if self.status == 429 else {})
-        return json_response(error_body(self.status, self.message, code=self.code), self.status, headers)
+        return json_response(self.body, self.status, headers)
 
 
 class RequestGuard:
@@ -75,12 +81,11 @@ class RequestGuard:
                 return Refusal(400, "; ".join(fault.lines).removeprefix("--")).response()
             except ClientDisconnect:
                 return Response(status_code=499)
+            except MinitfError as error:
+                return Refusal(500, "; ".join(error.lines)).response()
             except Exception as error:
-                if not isinstance(error, MinitfError):
-                    self.report(error)
-                return Refusal(
-                    500, "; ".join(error.lines) if isinstance(error, MinitfError) else "a bug in minitf"
-                ).response()
+                self.report(error)
+                return Refusal(500, "a bug in minitf").response()
 
         return answered
 

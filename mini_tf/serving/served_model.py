@@ -3,10 +3,11 @@
 import random
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
 from mini_tf.pipelines import Output, PipelineSettings, Predictor, pipeline_of
-from mini_tf.pipelines._commands import generate_settings, open_generator, predict_settings
+from mini_tf.pipelines._commands import open_generator, predict_settings
 from mini_tf.serving.batcher import Job
 from mini_tf.trained.evaluating import other_data
 from mini_tf.trained.opening import Trained
@@ -35,14 +36,6 @@ class ServedModel:
         """Whether a prompt is a message that is answered."""
         return self.settings is not None and self.settings.ANSWERS_MESSAGES
 
-    def check_generates(self) -> None:
-        """UsageFault if the run generates no text."""
-        generate_settings(self.trained)
-
-    def check_options(self, options: Mapping[str, Any]) -> None:
-        """UsageFault for options of `generate` that are out of range, or that the model does not support."""
-        open_generator(self.trained, options)
-
     def is_random(self, options: Mapping[str, Any]) -> bool:
         """Whether texts depend on a seed that no option gives."""
         greedy = self.trained.recipe.generate.with_options(options).greedy
@@ -53,11 +46,8 @@ class ServedModel:
         """The results of the items of each job."""
         items = [item for job in jobs for item in job.items]
         results: Sequence[Any] = getattr(self, f"_{asked.method}")(dict(asked.options), items, jobs)
-        sizes, parts, first = [len(job.items) for job in jobs], list[Sequence[Any]](), 0
-        for size in sizes:
-            parts.append(results[first : first + size])
-            first += size
-        return parts
+        remaining = iter(results)
+        return [[*islice(remaining, len(job.items))] for job in jobs]
 
     def _generate(self, options: dict[str, Any], prompts: Sequence[str], jobs: Sequence[Job]) -> list[Output]:
         samples = int(options.get("num_samples", 1))

@@ -18,11 +18,21 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from mini_tf.pipelines._commands import generate_settings, open_generator
 from mini_tf.recipe.text_input import refuse_non_utf8
 from mini_tf.serving.batcher import Batcher, Cancelled, Job, QueueFull
 from mini_tf.serving.host_guard import HEADERS, Refusal, RequestGuard, ServerLimits, json_response
-from mini_tf.serving.parameters import NAMES, check_names, generate_options, messages_of, stream_options, texts_of
-from mini_tf.serving.replies import CompletionReply, embeddings_body, error_body, reason
+from mini_tf.serving.openai_format import (
+    NAMES,
+    CompletionReply,
+    check_names,
+    embeddings_body,
+    generate_options,
+    messages_of,
+    reason,
+    stream_options,
+    texts_of,
+)
 from mini_tf.serving.served_model import Asked, ServedModel
 from mini_tf.system.errors import MinitfError, UsageFault
 from mini_tf.trained.opening import Trained
@@ -93,7 +103,7 @@ class Routes:
         return json_response(entry)
 
     async def completions(self, request: Request, body: dict[str, Any]) -> Response:
-        self._check_served(self.model.check_generates)
+        self._check_served(lambda: generate_settings(self.model.trained))
         check_names(body, *NAMES, "model", "prompt", "stream", "stream_options")
         return await self._generate(request, body, texts_of(body, "prompt"), chat=False)
 
@@ -112,7 +122,7 @@ class Routes:
         refuse_non_utf8(prompts, "the prompt")
         options, (streams, with_usage) = generate_options(body, self.limits.new_tokens), stream_options(body)
         samples = options.get("num_samples", 1)
-        self.model.check_options(options)
+        open_generator(self.model.trained, options)  # refuses what is out of range, or not supported by the model
         if "max_new_tokens" not in options:
             own = self.model.trained.recipe.generate.max_new_tokens
             options |= {"max_new_tokens": self.limits.new_tokens} if own > self.limits.new_tokens else {}
@@ -170,7 +180,12 @@ class Routes:
         """The results of the items, once a batch has them."""
         loop = asyncio.get_running_loop()
         result: asyncio.Future[Any] = loop.create_future()
-        job = Job(asked, items, lambda found: loop.call_soon_threadsafe(_set, result, found), size, alone=alone)
+
+        def finish(found: Sequence[Any] | Exception) -> None:
+            if not result.done():
+                result.set_result(found)
+
+        job = Job(asked, items, lambda found: loop.call_soon_threadsafe(finish, found), size, alone=alone)
         self._submit(job)
         try:
             while not result.done():
@@ -179,17 +194,18 @@ class Routes:
                     raise ClientDisconnect
                 if not result.done() and job.over:
                     break
-            return self._checked(result.result() if result.done() else Cancelled())
+            found: Sequence[Any] | Exception = result.result() if result.done() else Cancelled()
         finally:
             job.cancel()
-
-    def _checked(self, found: Any) -> Sequence[Any]:
-        if isinstance(found, Cancelled):
-            raise Refusal(504, f"not done within {self.limits.seconds:g} seconds", "timeout")
         if isinstance(found, Exception):
-            raise found
-        results: Sequence[Any] = found
-        return results
+            raise self._refusal(found) if isinstance(found, Cancelled) else found
+        return found
+
+    def _refusal(self, error: Exception) -> Refusal:
+        """The answer to a job that ended with this error."""
+        if isinstance(error, Cancelled):
+            return Refusal(504, f"not done within {self.limits.seconds:g} seconds", "timeout")
+        return Refusal(500, "; ".join(error.lines) if isinstance(error, MinitfError) else str(error))
 
     async def _stream(
         self,
@@ -211,7 +227,7 @@ class Routes:
             job.cancel()
             first = Cancelled()
         if isinstance(first, Exception):
-            self._checked(first)
+            raise self._refusal(first) if isinstance(first, Cancelled) else first
 
         async def chunks() -> AsyncIterator[str]:
             event, begun = first, set[int]()
@@ -222,7 +238,7 @@ class Routes:
                     begun.add(number)
                     event = await events.get()
                 if isinstance(event, Exception):
-                    yield _event(_error_of(event, self.limits))
+                    yield _event(self._refusal(event).body)
                     return
                 for n, output in enumerate(event):
                     for sample, text in enumerate(output.result["texts"]):
@@ -239,16 +255,5 @@ class Routes:
         return StreamingResponse(chunks(), media_type="text/event-stream", headers=HEADERS)
 
 
-def _set(result: "asyncio.Future[Any]", found: Any) -> None:
-    if not result.done():
-        result.set_result(found)
-
-
 def _event(content: Mapping[str, Any]) -> str:
     return f"data: {json.dumps(content)}\n\n"
-
-
-def _error_of(error: Exception, limits: ServerLimits) -> dict[str, Any]:
-    if isinstance(error, Cancelled):
-        return error_body(504, f"not done within {limits.seconds:g} seconds", code="timeout")
-    return error_body(500, "; ".join(error.lines) if isinstance(error, MinitfError) else str(error))

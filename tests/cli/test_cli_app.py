@@ -16,7 +16,7 @@ import pytest
 from typer.main import get_command
 
 import mini_tf
-from mini_tf.cli.app import app, main
+from mini_tf.cli.app import app
 from mini_tf.cli.usage.other_tools import COMMANDS, OPTIONS, WITHOUT_COMMAND
 from mini_tf.run.manifest import Manifest
 from mini_tf.training.machine.device import available_cores
@@ -99,33 +99,6 @@ def test_wrong_usage_is_one_line_that_ends_with_the_way_to_get_help(arguments: t
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.endswith(line + "\n")
     assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "hint"),
-    [
-        (("runs", "delete", "x"), COMMANDS["minitf runs"]["delete"]),
-        (("inspect", "last", "a text"), "the view comes first: minitf inspect attention last 'a text'"),
-        (("lr=3",), "the command comes first: minitf pretrain lr=3"),
-        (("pretrain", "--config", "x"), "a recipe is an argument: minitf pretrain recipe.yaml"),
-        (("finetune", "--model_name_or_path", "x"), OPTIONS["training"]["--model-name-or-path"]),
-        (("generate", "r", "--max_length", "3"), OPTIONS["generate"]["--max-length"]),
-        (("generate", "r", "--file", "x"), "-i FILE"),
-        (("predict", "--model=r"), "the run is the first argument: minitf predict RUN"),
-        (("recipe", "list", "--model=r"), "see `minitf recipe list --help`"),
-        (("inspect", "simple", "--run", "r"), "see `minitf inspect simple --help`"),
-        (("data", "show", "--recipe", "x"), "a recipe is an argument: minitf data show recipe.yaml"),
-        (("evaluate", "r", "--file", "x"), "--data FILE"),
-        (("export", "r", "--out-dir", "x"), "-o DIR"),
-        (("pretrain", "--learning_rate", "3"), "settings are written without dashes: optimizer.lr=3"),
-    ],
-)
-def test_what_other_tools_have_is_answered_by_what_minitf_has(
-    arguments: tuple[str, ...], hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as leaving:
-        main([*arguments])
-    assert (leaving.value.code, capsys.readouterr().err.partition("; ")[2]) == (2, hint + "\n")
 
 
 def test_hints_name_commands_and_options_that_exist() -> None:
@@ -228,13 +201,8 @@ def test_runs_list_of_nothing_says_so(tmp_path: Path) -> None:
 
 def test_runs_show_has_state_and_metrics(two_runs: Path) -> None:
     envelope = json.loads(minitf("runs", "show", "alpha", "--json", folder=two_runs).stdout)
-    assert envelope["metrics"] == {
-        "loss": 1.5,
-        "val.loss": 1.3,
-        "val.accuracy": 0.75,
-        "minutes": 1.5,
-        "val.perplexity": 2.5e280,
-    }
+    metrics = {"loss": 1.5, "val.loss": 1.3, "val.accuracy": 0.75, "minutes": 1.5, "val.perplexity": 2.5e280}
+    assert envelope["metrics"] == metrics
     assert envelope["run"] == str(two_runs / "outputs/alpha")
     assert (envelope["result"]["state"], envelope["result"]["best"]) == ("done", {"step": 150, "loss": 1.25})
     shown = minitf("runs", "show", "outputs/alpha", folder=two_runs).stdout

@@ -436,10 +436,8 @@ def pictured(line: str, folder: Path, **environment: str) -> subprocess.Complete
 @pytest.mark.parametrize(
     ("options", "environment", "colored"),
     [
-        ("", {}, False),
         ("", {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, False),
         ("", {"FORCE_COLOR": "1", "TERM": "xterm", "COLORTERM": "truecolor"}, False),
-        ("--color never", {}, False),
         ("--color always", {"NO_COLOR": "1"}, True),
     ],
 )

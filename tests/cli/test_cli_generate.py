@@ -67,18 +67,8 @@ def test_two_prompts_are_two_texts_and_a_pipe_is_not_touched(decoder: Path) -> N
 
 
 def test_several_samples_are_parted_by_a_line(decoder: Path) -> None:
-    command = (
-        "generate",
-        decoder,
-        "--num-samples",
-        "2",
-        "--max-new-tokens",
-        "8",
-        "--temperature",
-        "2",
-        "--stop",
-        r"\n",
-    )
+    options = ("--num-samples", "2", "--max-new-tokens", "8", "--temperature", "2", "--stop", r"\n")
+    command = ("generate", decoder, *options)
     [first, second] = results(minitf(*command, "Once", "A", "--json").stdout)
     assert len({*first["texts"], *second["texts"]}) == 4  # type: ignore[misc]
     texts = [safe_text(text) for text in (*first["texts"], *second["texts"])]  # type: ignore[misc]
@@ -89,18 +79,8 @@ def test_several_samples_are_parted_by_a_line(decoder: Path) -> None:
 
 def test_a_line_of_a_pipe_gives_a_line_and_json_an_envelope_a_line(decoder: Path) -> None:
     prompts = "Once upon\n\nOne day the \\ cat\r\n</s>"
-    command = (
-        "generate",
-        decoder,
-        "--temperature",
-        "3",
-        "--top-k",
-        "999",
-        "--num-samples",
-        "9",
-        "--max-new-tokens",
-        "60",
-    )
+    options = ("--temperature", "3", "--top-k", "999", "--num-samples", "9", "--max-new-tokens", "60")
+    command = ("generate", decoder, *options)
     plain, enveloped = minitf(*command, stdin=prompts), minitf(*command, "--json", stdin=prompts)
     envelopes = [json.loads(line) for line in enveloped.stdout.splitlines()]
     assert [one["result"]["prompt"] for one in envelopes] == ["Once upon", "", "One day the \\ cat", "</s>"]
@@ -301,31 +281,14 @@ def test_text_streams_as_it_is_written(decoder: Path) -> None:
 
 
 def test_the_generate_section_of_the_recipe_is_what_options_change(tmp_path: Path) -> None:
-    keys = (
-        "generate.temperature=2",
-        "generate.top_p=60%",
-        "generate.min_p=0.1",
-        "generate.repetition_penalty=1.2",
-        'generate.stop=["e"]',
+    section = (
+        "generate={temperature: 2, top_p: 60%, min_p: 0.1, repetition_penalty: 1.2, stop: [e], max_new_tokens: 50}"
     )
-    run = trained(tmp_path / "run", "train.steps=3", "log.samples=2", *keys, "generate.max_new_tokens=50")
+    run = trained(tmp_path / "run", "train.steps=3", "log.samples=2", section)
     [sample] = (run / "samples").glob("*3.txt")
     assert "e" not in sample.read_text()
-    given = (
-        "--temperature",
-        "2",
-        "--top-p",
-        "0.6",
-        "--min-p",
-        "0.1",
-        "--repetition-penalty",
-        "1.2",
-        "--stop",
-        "e",
-        "--max-new-tokens",
-        "50",
-    )
-    assert minitf("generate", run, "A", "B").stdout == minitf("generate", run, "A", "B", *given).stdout
+    given = "--temperature 2 --top-p 0.6 --min-p 0.1 --repetition-penalty 1.2 --stop e --max-new-tokens 50"
+    assert minitf("generate", run, "A", "B").stdout == minitf("generate", run, "A", "B", *given.split()).stdout
     assert (
         minitf("generate", run, "A", "--stop", "zzz", "--temperature", "5").stdout
         != minitf("generate", run, "A").stdout
@@ -369,17 +332,8 @@ def test_what_an_encoder_cannot_fill_is_refused_by_name(encoder: Path) -> None:
         assert argument.stderr.startswith(told)
         assert (line.exit_code, line.stdout.count("\n")) == (4, 1)
         assert line.stderr.startswith(f"stdin:2: {told}")
-    unfit = [
-        "--temperature=1",
-        "--greedy",
-        "--num-samples=2",
-        "--stop=a",
-        "--logprobs=1",
-        "--max-new-tokens=3",
-        "--no-stream",
-        "--seed=1",
-    ]
-    for option in unfit:
+    unfit = "--temperature=1 --greedy --num-samples=2 --stop=a --logprobs=1 --max-new-tokens=3 --no-stream --seed=1"
+    for option in unfit.split():
         refused = minitf("generate", encoder, "[MASK]", option)
         assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
         assert refused.stderr.startswith(

@@ -41,6 +41,7 @@ def test_every_help_fits_the_terminal_and_cuts_nothing(columns: int, monkeypatch
         assert "…" not in shown, path
         assert "<bool>" not in shown, path
         assert "list[" not in shown, path
+        assert not re.search(r"--[a-z-]*_", shown), path
 
 
 def test_help_of_a_command_shows_usage_panels_and_examples(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,16 +57,8 @@ def test_on_a_narrow_terminal_the_last_columns_are_left_out() -> None:
         folders.row_of(FACTS | {"parameters": None, "date": None}),
         folders.row_of(FACTS | {"name": "b" * 20, "parameters": None, "date": None}),
     ]
-    widths = [
-        20,
-        6,
-        5,
-        4,
-        8,
-        9,
-        15,
-        4,
-    ]  # of run, recipe, state, step, val.loss, unit, metric, min: the longest cell or the header
+    # Of run, recipe, state, step, val.loss, unit, metric, min: the longest cell or the header.
+    widths = [20, 6, 5, 4, 8, 9, 15, 4]
     every = [0, 1, 2, 3, 4, 5, 6, 8]
     for n in (8, 7, 6):
         needed = sum(widths[:n]) + 2 * (n - 1)

@@ -2,18 +2,15 @@
 together.
 """
 
-import io
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from commands import minitf, refused, results, tiny_model, trained
 from test_cli_prompt_loop import Terminal
 
-from mini_tf.cli.app import main
 from mini_tf.cli.generate.command import default_lookahead, prompt_batches
 from mini_tf.generation.translation import Translator
 from mini_tf.pipelines import one_line
@@ -217,29 +214,6 @@ def test_n_best_is_one_at_least(run: Path) -> None:
     assert minitf("generate", run, "one", "--n-best", "0").exit_code == 2
 
 
-def test_a_pipe_is_answered_line_by_line(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The second line may come after the answer to the first; of a file on stdin many are read ahead."""
-
-    def said() -> Iterator[bytes]:
-        yield b"one\n"
-        assert capsys.readouterr().out.count("\n") == 1
-        yield b"two\n"
-
-    class Talk(io.BytesIO):
-        lines = said()
-
-        def readline(self, size: int | None = -1) -> bytes:
-            return next(self.lines, b"")
-
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Talk()))
-    with pytest.raises(SystemExit) as leaving:
-        main(["generate", str(run)])
-    assert leaving.value.code == 0
-    assert capsys.readouterr().out.count("\n") == 1
-
-
 def test_of_ten_thousand_lines_no_more_are_held_than_are_translated_together(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,14 +228,6 @@ def test_of_ten_thousand_lines_no_more_are_held_than_are_translated_together(
     assert held[1] == [*map(str, range(512, 1024)), "stdin:513"]
     file.write_text("\n" * 10_000)
     assert minitf("generate", run, "-i", file) == (0, "\n" * 10_000, "")
-
-
-def test_what_comes_before_a_broken_line_is_translated(run: Path, tmp_path: Path) -> None:
-    file = tmp_path / "lines.txt"
-    file.write_bytes(b"one\ntwo\n\xff\nthree\n")
-    done = minitf("generate", run, "-i", file)
-    assert (done.exit_code, done.stdout.count("\n")) == (4, 2)
-    assert "lines.txt:3: line 3 is not UTF-8" in done.stderr
 
 
 def test_the_prompt_loop_translates(run: Path) -> None:

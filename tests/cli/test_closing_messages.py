@@ -38,11 +38,5 @@ def test_a_training_loss_of_another_kind_speaks_of_no_overfitting(kind: str, giv
 
 
 def test_epochs_are_told_without_powers_of_ten() -> None:
-    assert [times(number) for number in (0.0073, 2.5, 18.0, 99.6, 112.4, 12345.6)] == [
-        "0.0073",
-        "2.5",
-        "18",
-        "100",
-        "112",
-        "12,346",
-    ]
+    numbers = {0.0073: "0.0073", 2.5: "2.5", 18.0: "18", 99.6: "100", 112.4: "112", 12345.6: "12,346"}
+    assert {number: times(number) for number in numbers} == numbers

@@ -68,20 +68,8 @@ def test_completions_are_those_of_generate(decoder: Path, web: TestClient) -> No
     greedy = results(minitf("generate", decoder, *PROMPTS, "--greedy", "--json").stdout)
     body = {"model": "decoder", "prompt": PROMPTS, "temperature": 0}
     assert texts_of(web.post("/v1/completions", json=body)) == [result["texts"][0] for result in greedy]
-    options = (
-        "--seed",
-        "7",
-        "--num-samples",
-        "2",
-        "--top-k",
-        "20",
-        "--max-new-tokens",
-        "5",
-        "--logprobs",
-        "2",
-        "--json",
-    )
-    [sampled] = results(minitf("generate", decoder, "Once", *options).stdout)
+    options = "--seed 7 --num-samples 2 --top-k 20 --max-new-tokens 5 --logprobs 2 --json"
+    [sampled] = results(minitf("generate", decoder, "Once", *options.split()).stdout)
     asked = {"prompt": "Once", "seed": 7, "n": 2, "top_k": 20, "max_tokens": 5, "logprobs": 2}
     answer = web.post("/v1/completions", json=asked).json()
     assert [choice["text"] for choice in answer["choices"]] == sampled["texts"]

@@ -1,9 +1,12 @@
-"""Confusion matrix and calibration plot of `minitf evaluate`."""
+"""Classes and tags of `minitf predict` and `evaluate`: options, confusion matrix and calibration plot."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.console import Console
@@ -12,9 +15,27 @@ from mini_tf.system.errors import UsageFault
 if TYPE_CHECKING:
     import numpy as np
 
+    from mini_tf.pipelines import PredictOptions
     from mini_tf.trained.opening import Trained
     from mini_tf.training.evaluation import MetricAccumulator
 
+_decision = partial(typer.Option, rich_help_panel="Classes and tags")
+TOP = _decision(
+    "--top",
+    metavar="N",
+    min=1,
+    help="Also print the N most probable classes, of tags for each word.",
+    show_default=False,
+)
+THRESHOLD = _decision(
+    "--threshold",
+    metavar="P|CLASS=P",
+    help=(
+        "No label where its probability is below P; a class is the label where its probability is at least its P."
+        " Repeatable."
+    ),
+    show_default=False,
+)
 SHOWN = 12
 """Up to so many classes the confusion matrix is printed by default."""
 
@@ -28,8 +49,7 @@ class ClassPlots:
 
     def check(self, force: bool) -> None:
         """UsageFault if a file cannot be written or both are the same."""
-        both = {"--confusion": self.confusion, "--calibration": self.calibration}
-        requested = {option: file for option, file in both.items() if file is not None}
+        requested = {f"--{name}": file for name, file in vars(self).items() if file is not None}
         files.check_look([*requested.values()], "--confusion")
         for option, file in requested.items():
             files.check_file(file, files.picture_or_json(), force, option)
@@ -40,9 +60,8 @@ class ClassPlots:
         """UsageFault if the task has no such plot."""
         objective = trained.recipe.objective
         settings = objective.pipeline()
-        pictures = {} if settings is None else settings.PLOTS
-        for name, file in (("confusion", self.confusion), ("calibration", self.calibration)):
-            if file is not None and name not in pictures:
+        for name, file in vars(self).items():
+            if file is not None and (settings is None or name not in settings.PLOTS):
                 trained_with = f"{trained.folder.name} was trained with the objective {objective.kind}"
                 raise UsageFault(f"--{name} needs classes or tags, but {trained_with}")
 
@@ -59,22 +78,17 @@ class ClassPlots:
         counts = self._confusion(trained, accumulator)
         if counts is not None:
             result["confusion"] = {"names": list(names), "counts": counts.tolist()}
-            files_to_write = [self.confusion] if self.confusion else []
-            files.write_all(
-                console,
-                files_to_write,
-                result["confusion"],
-                lambda suffix: draw_confusion(counts, names, title, suffix),
+            named, draw_counts = (
+                [self.confusion] if self.confusion else [],
+                partial(draw_confusion, counts, names, title),
             )
+            files.write_all(console, named, result["confusion"], draw_counts)
         if self.calibration:
             assert isinstance(accumulator, ClassProbabilities), "the pipeline declares the plot"
             found = calibration(accumulator.probabilities, accumulator.truth)
-            result["calibration"] = {name: getattr(found, name) for name in found._fields}
-            result["calibration"] |= {
-                name: getattr(found, name).tolist() for name in ("confidence", "accuracy", "counts")
-            }
             temperature = trained.decision.temperature if trained.decision is not None else 1.0
-            result["calibration"]["temperature"] = temperature
+            arrays = {name: getattr(found, name).tolist() for name in ("confidence", "accuracy", "counts")}
+            result["calibration"] = found._asdict() | arrays | {"temperature": temperature}
             draw = partial(draw_calibration, *found, title, temperature=temperature)
             files.write_all(console, [self.calibration], result["calibration"], lambda suffix: draw(suffix=suffix))
         return result
@@ -88,13 +102,11 @@ class ClassPlots:
             return "", {}
         truth, after, before = accumulator.truth, accumulator.probabilities, accumulator.unscaled
         if before is None:
+            if all(one.decision is None or one.decision.temperature == 1 for one in trained.members):
+                return "", {}
             error = calibration(after, truth).error
-            several = any(one.decision is not None and one.decision.temperature != 1 for one in trained.members)
-            line = (
-                "probabilities are the mean of those of the models, each with its temperature: expected calibration"
-                f" error {error:.4f}"
-            )
-            return (line, {"calibrated": {"ece": error}}) if several else ("", {})
+            line = "probabilities are the mean of those of the models, each with its temperature"
+            return f"{line}: expected calibration error {error:.4f}", {"calibrated": {"ece": error}}
         assert trained.decision is not None
         figures = {
             "log_loss": [log_loss(one, truth) for one in (before, after)],
@@ -134,3 +146,21 @@ class ClassPlots:
         if not self.confusion and not by_default:
             return None
         return confusion(accumulator.truth, accumulator.predicted, len(labels.names))
+
+
+def class_options(trained: "Trained", top: int | None, thresholds: Sequence[str]) -> "PredictOptions":
+    """UsageFault if the run predicts no classes, or a threshold is invalid."""
+    from mini_tf.pipelines._commands import predict_options
+
+    return predict_options(trained, top, [_threshold(one) for one in thresholds])
+
+
+def _threshold(given: str) -> tuple[str | None, float]:
+    """The class of P or CLASS=P, and its threshold."""
+    named, _, text = given.rpartition("=")
+    try:
+        return named if "=" in given else None, float(text)
+    except ValueError:
+        raise UsageFault(
+            f"--threshold {given}: must be a probability from 0 to 1", hint="0.8, or CLASS=0.3 for one class"
+        ) from None

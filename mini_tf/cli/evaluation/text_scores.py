@@ -1,6 +1,6 @@
 """`minitf evaluate RUN` with --pairs or --babylm: sentences compared by their probabilities."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,35 +30,31 @@ def evaluate_pairs(
     kind, description = trained.recipe.objective.text_score(score, trained.folder.name, "--pairs")
     check_gates(bounds, "pairs", trained.recipe)
     pairs = read_pairs(files)
-    texts, places = (
-        [text for pair in pairs for text in (pair.good, pair.bad)],
-        [pair.where for pair in pairs for _ in range(2)],
-    )
+    texts = [text for pair in pairs for text in (pair.good, pair.bad)]
+    places = [pair.where for pair in pairs for _ in range(2)]
     with group_of() as group:
         scorer = pipeline_of(trained).text_scorer(kind, group)
         for note in scorer.notes(texts, "sentence", cut=False):
             console.say(note)
         scores = scorer.texts(texts, places)
     leave_to_rank_0(group)
-    found = list(zip(pairs, scores[::2], scores[1::2], strict=True))
     overall = pair_scores(scores[::2], scores[1::2])
     groups: dict[str, dict[str, PairScores]] = {}
     for column in GROUPS:
-        chosen: dict[str, list[tuple[float, float]]] = {}
-        for pair, good, bad in found:
+        of_names: dict[str, list[tuple[float, float]]] = {}
+        for pair, good, bad in zip(pairs, scores[::2], scores[1::2], strict=True):
             if column in pair.groups:
-                chosen.setdefault(pair.groups[column], []).append((good, bad))
-        groups[column] = {
-            name: pair_scores([good for good, _ in some], [bad for _, bad in some]) for name, some in chosen.items()
-        }
+                of_names.setdefault(pair.groups[column], []).append((good, bad))
+        groups[column] = {name: pair_scores(*zip(*of_name, strict=True)) for name, of_name in of_names.items()}
     metrics = {"pairs.accuracy": overall.accuracy, "pairs.difference": overall.difference, "pairs.n": overall.n}
     metrics |= {f"pairs.accuracy.{name}": one.accuracy for name, one in groups["UID"].items()}
-    console.output(
-        _text(overall, description),
-        run=trained.folder,
-        metrics=metrics,
-        result=_json(overall, groups, kind, description),
-    )
+    result = {"score": kind, "description": description, **overall._asdict()}
+    result["groups"] = {
+        column: {name: one._asdict() for name, one in of_column.items()}
+        for column, of_column in groups.items()
+        if of_column
+    }
+    console.output(_text(overall, description), run=trained.folder, metrics=metrics, result=result)
     for column, of_column in groups.items():
         if of_column and (column == GROUPS[0] or len(of_column) != len(groups[GROUPS[0]])):
             rows = [[name, *_cells(one)] for name, one in of_column.items()]
@@ -80,15 +76,6 @@ def _text(overall: "PairScores", description: str) -> str:
 
 def _cells(one: "PairScores") -> list[str]:
     return [str(one.n), f"{one.accuracy:.4f}", f"{one.low:.4f} to {one.high:.4f}", f"{one.difference:+.4f}"]
-
-
-def _json(
-    overall: "PairScores", groups: "Mapping[str, Mapping[str, PairScores]]", kind: str, description: str
-) -> dict[str, Any]:
-    of_groups = {
-        column: {name: one._asdict() for name, one in found.items()} for column, found in groups.items() if found
-    }
-    return {"score": kind, "description": description, **overall._asdict(), "groups": of_groups}
 
 
 OFFICIAL = "BabyLM's own script takes the first of equal scores, the right answer: what it prints is in the last column"
@@ -174,8 +161,7 @@ def _report(
         kind: {task: _over_runs([one.scores[task] for one in measured]) for task in measured[0].scores}
         for kind, measured in found.items()
     }
-    first = next(iter(of_kinds.values()))
-    metrics = {f"babylm.{task}": score["value"] for task, score in first.items()}
+    metrics = {f"babylm.{task}": score["value"] for task, score in next(iter(of_kinds.values())).items()}
     metrics |= {
         f"babylm.{task}.{kind}": score["value"] for kind, tasks in of_kinds.items() for task, score in tasks.items()
     }
@@ -183,15 +169,11 @@ def _report(
     console.output(run=runs[0] if len(runs) == 1 else runs[0].parent, metrics=metrics, result=result)
     for kind, tasks in of_kinds.items():
         _, description = trained.recipe.objective.text_score(kind, trained.folder.name, "--babylm")
-        rows = [
-            [task, score["measure"], str(score["n"]), f"{score['value']:.4f}", _interval(score), *_ties(score)]
-            for task, score in tasks.items()
-        ]
+        rows = [_row(task, score) for task, score in tasks.items()]
         console.show(table, ["task", "measure", "items", "score", "95 % interval", "ties", "official"], rows)
         over = f"Intervals of Student's t over {len(runs)} runs" if len(runs) > 1 else "Bootstrap intervals"
-        console.show(
-            sentence, f"{description[0].upper()}{description[1:]}. {over}. A tie counts 1 / n of n equal answers."
-        )
+        meaning = f"{description[0].upper()}{description[1:]}. {over}. A tie counts 1 / n of n equal answers."
+        console.show(sentence, meaning)
     if any(score["ties"] for tasks in of_kinds.values() for score in tasks.values()):
         console.say(OFFICIAL)
     refuse_missed(bounds, metrics)
@@ -216,9 +198,7 @@ def _over_runs(scores: "Sequence[TaskScore]") -> dict[str, Any]:
     }
 
 
-def _interval(score: dict[str, Any]) -> str:
-    return f"{score['low']:.4f} to {score['high']:.4f}"
-
-
-def _ties(score: dict[str, Any]) -> list[str]:
-    return ["", ""] if score["official"] is None else [str(score["ties"]), f"{score['official']:.4f}"]
+def _row(task: str, score: dict[str, Any]) -> list[str]:
+    interval = f"{score['low']:.4f} to {score['high']:.4f}"
+    ties = ["", ""] if score["official"] is None else [str(score["ties"]), f"{score['official']:.4f}"]
+    return [task, score["measure"], str(score["n"]), f"{score['value']:.4f}", interval, *ties]

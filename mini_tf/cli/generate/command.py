@@ -161,11 +161,10 @@ def generate(
         session.print_outputs(generation, prompts)
         return 0
     file = None if input == Path("-") else input
-    _generate_by_lines(
-        session,
-        generation,
-        prompt_batches(file, default_lookahead(file, generation.chunk_size, given.get("batch_size", 1))),
-    )
+    batches = prompt_batches(file, default_lookahead(file, generation.chunk_size, given.get("batch_size", 1)))
+    with session.printing_notes(), faults_of_lines(), group_of() as group:
+        for output in in_order(group, batches, lambda batch: session.outputs(generation, *batch), generation.unread):
+            session.print_output(output)
     return 0
 
 
@@ -181,12 +180,3 @@ def chat(
 ) -> int:
     given = given_options(values)
     return prompt_loop(PromptSession(console, open_model(run, step, device, average), by_line=False), given)
-
-
-def _generate_by_lines(
-    session: PromptSession, generation: "Generator", batches: Iterator[tuple[list[str], list[str]]]
-) -> None:
-    """A prompt that is refused ends the command; the lines before its batch are answered."""
-    with session.printing_notes(), faults_of_lines(), group_of() as group:
-        for output in in_order(group, batches, lambda batch: session.outputs(generation, *batch), generation.unread):
-            session.print_output(output)

@@ -47,9 +47,12 @@ def prompt_loop(session: "PromptSession", given: Mapping[str, Any]) -> int:
         # In the C locale readline takes bytes above 127 for commands.
         for setting in ("input-meta on", "output-meta on", "convert-meta off"):
             readline.parse_and_bind(f"set {setting}")
-    console, loop = session.console, _Loop(session, given)
-    for line in _banner(session):
-        console.say(line)
+    console, trained, recipe = session.console, session.trained, session.trained.recipe
+    step = f"step {trained.step}" if isinstance(trained.step, int) else f"checkpoint {trained.step}"
+    what = f"{recipe.model.kind}, {recipe.objective.kind}; {session.settings.DESCRIPTION}"
+    console.say(f"{trained.folder.name}, {step}: {what}")
+    console.say("/help lists commands, Ctrl-C stops the output, /quit ends")
+    loop = _Loop(session, given)
     while True:
         try:
             loop.turn()
@@ -61,13 +64,6 @@ def prompt_loop(session: "PromptSession", given: Mapping[str, Any]) -> int:
             raise
         except MinitfError as refusal:
             console.close(refusal.exit_code, refusal)
-
-
-def _banner(session: "PromptSession") -> list[str]:
-    trained, recipe = session.trained, session.trained.recipe
-    step = f"step {trained.step}" if isinstance(trained.step, int) else f"checkpoint {trained.step}"
-    what = f"{recipe.model.kind}, {recipe.objective.kind}; {session.settings.DESCRIPTION}"
-    return [f"{trained.folder.name}, {step}: {what}", "/help lists commands, Ctrl-C stops the output, /quit ends"]
 
 
 class _Loop:
@@ -97,46 +93,35 @@ class _Loop:
 
     def _command(self, word: str, rest: str) -> None:
         if word == "/help":
-            self._reply(HELP)
+            self._reply(HELP.splitlines())
         elif word == "/set":
-            self._reply("\n".join(self.options.change(rest.strip())))
+            self._reply(self.options.change(rest.strip()))
         elif word == "/retry":
             self._retry()
         elif word == "/reset":
-            self._begin_chat()
+            if not self.session.settings.ANSWERS_MESSAGES:
+                raise UsageFault("/reset: each prompt is independent of those before it")
+            self.chat = []
         elif word in ("/quit", "/exit"):
             raise EOFError
         else:
             raise UsageFault(f"no such command: {word}", hint="/help shows them; //TEXT is the prompt /TEXT")
 
-    def _reply(self, text: str) -> None:
-        for line in text.splitlines():
+    def _reply(self, lines: Iterable[str]) -> None:
+        for line in lines:
             self.replies.say(line)
 
     def _retry(self) -> None:
         """Run the last prompt with the next seed; UsageFault where there is none or sampling is off."""
-        given, recipe, without = (
-            self.options.given,
-            self.session.trained.recipe,
-            self.session.settings.UNSUPPORTED_OPTIONS,
-        )
+        given, without = self.options.given, self.session.settings.UNSUPPORTED_OPTIONS
+        generate = self.session.trained.recipe.generate
         if self.last is None:
             raise UsageFault("/retry: no prompt has been given yet")
-        if "seed" in without or given.get("greedy") or recipe.generate.model_copy(update=given).greedy:
+        if "seed" in without or given.get("greedy") or generate.model_copy(update=given).greedy:
             hint = None if "seed" in without else "/set temperature 0.8 enables sampling"
             raise UsageFault("/retry: greedy decoding does not depend on the seed", hint=hint)
         prompt, self.chat = self.last
         self._run(prompt, self.seed + 1)
-
-    def _begin_chat(self) -> None:
-        if not self.session.settings.ANSWERS_MESSAGES:
-            raise UsageFault("/reset: each prompt is independent of those before it")
-        self.chat = []
-
-    def _with_chat(self, prompt: str) -> str:
-        """A prompt with the messages before it."""
-        message = {"role": "user", "content": prompt}
-        return json.dumps({"messages": [*self.chat, message]}) if self.chat and not _is_chat(prompt) else prompt
 
     def _run(self, prompt: str, seed: int | None = None) -> None:
         """Run a prompt. Without a fixed seed each prompt takes the next one, so a repeated prompt gives a new text.
@@ -150,13 +135,13 @@ class _Loop:
         self.last = prompt, self.chat
         if "seed" not in self.session.settings.UNSUPPORTED_OPTIONS:
             given = given | {"seed": self.seed}
-        console = self.session.console
+        console, message, whole = self.session.console, {"role": "user", "content": prompt}, _is_chat(prompt)
+        text = json.dumps({"messages": [*self.chat, message]}) if self.chat and not whole else prompt
         try:
-            [result] = self.session.print_outputs(self.session.open(given), [self._with_chat(prompt)])
+            [result] = self.session.print_outputs(self.session.open(given), [text])
             answer = result["texts"][0] if self.session.settings.ANSWERS_MESSAGES else ""
-            if answer.strip() and not _is_chat(prompt):
-                turn = {"user": prompt, "assistant": answer}
-                self.chat = [*self.chat, *({"role": role, "content": content} for role, content in turn.items())]
+            if answer.strip() and not whole:
+                self.chat = [*self.chat, message, {"role": "assistant", "content": answer}]
         except KeyboardInterrupt:
             if console.json:
                 console.close(130, MinitfError("interrupted"))
@@ -181,20 +166,16 @@ class _LoopOptions:
     def change(self, assignment: str) -> list[str]:
         """Apply "temperature 0.7"; returns lines with the new values. UsageFault changes nothing."""
         if not assignment:
-            return [
-                *self._lines(
-                    name for name in self._parameters if name not in self._session.settings.UNSUPPORTED_OPTIONS
-                )
-            ]
+            unsupported = self._session.settings.UNSUPPORTED_OPTIONS
+            return [*self._lines(name for name in self._parameters if name not in unsupported)]
         found = _SET.fullmatch(assignment)
         name = found[1].replace("-", "_") if found else assignment
         if found is None or name not in self._parameters:
             from mini_tf.recipe.values import show
             from mini_tf.system.errors import suggest
 
-            hint = suggest(
-                name, self._parameters, "/set alone shows all options", lambda meant: meant.replace("_", "-")
-            )
+            way = "/set alone shows all options"
+            hint = suggest(name, self._parameters, way, lambda meant: meant.replace("_", "-"))
             raise UsageFault(f"/set: no such option {show(assignment.split()[0])}", hint=hint)
         value = found[2].strip()
         if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":  # as a shell takes it
@@ -211,14 +192,12 @@ class _LoopOptions:
         try:
             self._session.open(changed)
         except UsageFault as fault:
-            own = name in self._session.settings.UNSUPPORTED_OPTIONS
-            hint = "/set shows the options of this model" if own else fault.hint or self._reset_hint(name)
+            others = [other.replace("_", "-") for other in self.given if other != name]
+            hint = fault.hint or f"/set {others[0] if len(others) == 1 else 'OPTION'} {RESET} resets the other option"
+            if name in self._session.settings.UNSUPPORTED_OPTIONS:
+                hint = "/set shows the options of this model"
             raise UsageFault(fault.message, hint=hint) from None
         self.given = changed
-
-    def _reset_hint(self, name: str) -> str:
-        others = [other.replace("_", "-") for other in self.given if other != name]
-        return f"/set {others[0] if len(others) == 1 else 'OPTION'} {RESET} resets the other option"
 
     def _parse(self, parameter: Any, name: str, value: str) -> Any:
         """The value as the command line parses it."""

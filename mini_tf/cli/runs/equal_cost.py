@@ -1,7 +1,7 @@
 """Tables of `runs compare` at equal cost: metrics, the cost of equal metrics, and runs initialized from the runs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ class EqualCost:
             {axis: at_equal_cost(self.groups, axis, self.metrics) for axis in self.axes} if self.comparable else {}
         )
         self.reached = self._reached(reach) if self.comparable else {}
-        self.tasks = downstream_tasks(self.groups, dict.fromkeys(_runs_folder(run) for run in self.runs))
+        self.tasks = downstream_tasks(self.groups, dict.fromkeys(run.root.folder.parent for run in self.runs))
 
     @property
     def runs(self) -> "list[RunCurves]":
@@ -45,63 +45,49 @@ class EqualCost:
     def tables(self) -> list[Table]:
         names = [group.name for group in self.groups]
         tables = [self._equal_table(axis, rows) for axis, rows in self.equal.items() if rows]
-        if len(names) > 1 and (found := [one for one in self.reached.values() if one is not None]):
-            header = [f"cost to reach {found[0].metric} {found[0].value:.4f}", *names]
-            tables.append(
-                (
-                    header,
-                    [row for axis, one in self.reached.items() if one is not None for row in _reached_rows(axis, one)],
-                )
-            )
+        reached = {axis: one for axis, one in self.reached.items() if one is not None}
+        if len(names) > 1 and reached:
+            first = next(iter(reached.values()))
+            header = [f"cost to reach {first.metric} {first.value:.4f}", *names]
+            tables.append((header, [row for axis, one in reached.items() for row in _reached_rows(axis, one)]))
         if self.tasks:
             tables.append(self._downstream_table())
         return tables
 
     def notes(self) -> list[str]:
         """Notes on the tables: missing figures, interpolation, intervals, different machines."""
-        found = []
-        if not self.metrics and self.comparable:
-            missing = [run.name for run in self.runs if not run.metrics]
-            why = (
-                f"{', '.join(missing)} has no evaluation"
-                if missing
-                else "the evaluations of these runs have no comparable metric"
-            )
-            found.append(f"no comparison at equal cost: {why}; compare runs initialized from them (model.init_from)")
-        if self.comparable:
-            unknown = [run.name for run in self.runs if run.cost("flops", 1) is None]
-            if unknown and "flops" in self.axes:
-                why = "its steps differ, as in two-stage training"
-                found.append(
-                    f"no comparison at equal FLOPs: run.json of {', '.join(unknown)} has no flops_per_step ({why})"
-                )
-            untimed = [run.name for run in self.runs if not run.points("time", "val.loss")]
-            if self.metrics and untimed and "time" in self.axes:
-                found.append(f"no comparison at equal time: timing.jsonl of {', '.join(untimed)} is incomplete")
-        if any(self.equal.values()):
+        notes = [*self._missing_figures()] if self.comparable else []
+        compared = [one for rows in self.equal.values() for one in rows]
+        if compared:
             over = "seeds and folds" if any(run.fold is not None for run in self.runs) else "seeds"
-            seeds = (
-                f"; ±: 95 % interval over {over} (Student's t)"
-                if any(len(group.members) > 1 for group in self.groups)
-                else ""
-            )
-            found.append(
+            several = any(len(group.members) > 1 for group in self.groups)
+            seeds = f"; ±: 95 % interval over {over} (Student's t)" if several else ""
+            notes.append(
                 f"equal cost: of training, by evaluations during training and linear interpolation between them{seeds}"
             )
             if any(one is not None and any(one.at_first) for one in self.reached.values()):
-                found.append("≤: reached by the first evaluation; eval.every_steps sets when that is")
-            if any(
-                one.difference is not None and one.difference.half is not None
-                for rows in self.equal.values()
-                for one in rows
-            ):
-                paired = any(one.paired for rows in self.equal.values() for one in rows)
-                found.append(
-                    f"difference: second minus first, 95 % interval {'paired by seed' if paired else 'of Welch'}"
-                )
+                notes.append("≤: reached by the first evaluation; eval.every_steps sets when that is")
+            if any(one.difference is not None and one.difference.half is not None for one in compared):
+                how = "paired by seed" if any(one.paired for one in compared) else "of Welch"
+                notes.append(f"difference: second minus first, 95 % interval {how}")
         if self.equal.get("time") and (differing := self._differing_machines()):
-            found.append(f"training times are not comparable, as runs differ in {differing}")
-        return found
+            notes.append(f"training times are not comparable, as runs differ in {differing}")
+        return notes
+
+    def _missing_figures(self) -> Iterator[str]:
+        if not self.metrics:
+            missing = ", ".join(run.name for run in self.runs if not run.metrics)
+            why = (
+                f"{missing} has no evaluation" if missing else "the evaluations of these runs have no comparable metric"
+            )
+            yield f"no comparison at equal cost: {why}; compare runs initialized from them (model.init_from)"
+        unknown = ", ".join(run.name for run in self.runs if run.cost("flops", 1) is None)
+        if unknown and "flops" in self.axes:
+            why = "its steps differ, as in two-stage training"
+            yield f"no comparison at equal FLOPs: run.json of {unknown} has no flops_per_step ({why})"
+        untimed = ", ".join(run.name for run in self.runs if not run.points("time", "val.loss"))
+        if self.metrics and untimed and "time" in self.axes:
+            yield f"no comparison at equal time: timing.jsonl of {untimed} is incomplete"
 
     def to_json(self) -> dict[str, Any]:
         groups = [
@@ -117,66 +103,41 @@ class EqualCost:
         ]
         equal = {axis: [_comparison_json(one) for one in rows] for axis, rows in self.equal.items()}
         reach = {
-            axis: {
-                "metric": one.metric,
-                "value": one.value,
-                "costs": list(map(_mean_json, one.costs)),
-                "at_first": one.at_first,
-                "factors": one.factors,
-            }
+            axis: one._asdict() | {"costs": list(map(_mean_json, one.costs)), "factors": one.factors}
             for axis, one in self.reached.items()
             if one is not None
         }
-        return {
-            "groups": groups,
-            "equal": equal,
-            "reach": reach,
-            "downstream": [self._task_json(task) for task in self.tasks],
-        }
+        downstream = [self._task_json(task) for task in self.tasks]
+        return {"groups": groups, "equal": equal, "reach": reach, "downstream": downstream}
 
     def _reached(self, reach: str | None) -> "dict[Axis, Reached | None]":
         from mini_tf.run.comparison.groups import to_reach
 
-        name, _, given = (reach or "").partition("=")
+        name, _, number = (reach or "").partition("=")
         if reach is not None and name not in self.metrics:
-            raise UsageFault(
-                f"--reach {reach}: no metric that all runs have; there are: {', '.join(self.metrics) or 'none'}"
-            )
+            known = ", ".join(self.metrics) or "none"
+            raise UsageFault(f"--reach {reach}: no metric that all runs have; there are: {known}")
         try:
-            value = float(given) if given else None
-            if value is not None and not math.isfinite(value):
-                raise ValueError(given)
+            value = float(number) if number else None
         except ValueError:
-            raise UsageFault(
-                f"--reach {reach}: {given!r} is not a number", hint=f"example: --reach {name}=1.9"
-            ) from None
-        figures = [name for name in self.runs[0].record.figures if name in self.metrics]
-        preferred = next(
-            (metric for metric in [*figures, "val.loss", "val.bits_per_byte"] if metric in self.metrics), None
-        )
-        metric = name or preferred
+            value = math.nan
+        if value is not None and not math.isfinite(value):
+            raise UsageFault(f"--reach {reach}: {number!r} is not a number", hint=f"example: --reach {name}=1.9")
+        preferred = (*self.runs[0].record.figures, "val.loss", "val.bits_per_byte")
+        metric = name or next((metric for metric in preferred if metric in self.metrics), None)
         return {} if metric is None else {axis: to_reach(self.groups, axis, metric, value) for axis in self.axes}
 
     def _equal_table(self, axis: "Axis", rows: "Sequence[Comparison]") -> Table:
         difference = ["difference"] if len(self.groups) == 2 else []
-        total = [
-            "until the last evaluation",
-            *(_cost(axis, group.total(axis)) for group in self.groups),
-            *([""] if difference else []),
-        ]
         header = [f"at equal {NAMES[axis]}", *(group.name for group in self.groups), *difference]
-        lines = []
+        totals = [_cost(axis, group.total(axis)) for group in self.groups]
+        lines = [["until the last evaluation", *totals, *("" for _ in difference)]]
         for one in rows:
-            name = f"{_cost(axis, one.budget)}{f' ({SHARES[one.share]})' if one.share in SHARES else ''} {one.metric}"
             if one.metric in self.shown:
-                lines.append(
-                    [
-                        name,
-                        *map(mean_and_half, one.means),
-                        *([mean_and_half(one.difference, sign="+")] if difference else []),
-                    ]
-                )
-        return header, [total, *lines]
+                share = f" ({SHARES[one.share]})" if one.share in SHARES else ""
+                cells = [f"{_cost(axis, one.budget)}{share} {one.metric}", *map(mean_and_half, one.means)]
+                lines.append([*cells, *(mean_and_half(one.difference, sign="+") for _ in difference)])
+        return header, lines
 
     def _downstream_table(self) -> Table:
         rows = []
@@ -214,17 +175,11 @@ def display_name(folder: Path, folders: Sequence[Path]) -> str:
     return str(folder) if [one.name for one in folders].count(folder.name) > 1 else folder.name
 
 
-def _runs_folder(run: "RunCurves") -> Path:
-    """The folder of runs that a run, or the set of runs that it is part of, is in."""
-    return run.root.folder.parent
-
-
 def _reached_rows(axis: "Axis", one: "Reached") -> list[list[str]]:
-    costs = []
-    for cost, at_first in zip(one.costs, one.at_first, strict=True):
-        costs.append(
-            "not reached" if cost is None else f"{'≤ ' if at_first else ''}{_cost(axis, cost.mean, cost.half)}"
-        )
+    costs = [
+        "not reached" if cost is None else f"{'≤ ' if at_first else ''}{_cost(axis, cost.mean, cost.half)}"
+        for cost, at_first in zip(one.costs, one.at_first, strict=True)
+    ]
     factors = ["" if factor is None else f"{factor:.2f}" for factor in one.factors]
     return [[NAMES[axis], *costs], ["  times cheaper", *factors]]
 

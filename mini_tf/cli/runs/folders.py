@@ -139,11 +139,8 @@ def list_(
 
 def _fitting(rows: Sequence[Sequence[str]], width: int) -> list[int]:
     """Indices of the non-empty columns that fit into the width, the first ones."""
-    sizes = {
-        n: max(len(HEADERS[n]), *(len(row[n]) for row in rows))
-        for n in range(len(HEADERS))
-        if any(row[n] for row in rows)
-    }
+    columns = enumerate(zip(HEADERS, *rows, strict=True))
+    sizes = {n: max(map(len, column)) for n, column in columns if any(column[1:])}
     while len(sizes) > FEWEST and sum(sizes.values()) + 2 * (len(sizes) - 1) > width:
         sizes.popitem()
     return [*sizes]
@@ -160,11 +157,12 @@ def show(console: Console, run: RUN) -> None:
     reports = list(metric_files.read_lines(folder / "metrics.jsonl"))
     kind = next((kind for kind in finding.MEMBERS for report in reports if kind in report), "")
     members = [report for report in reports if kind and kind in report]  # of a set of runs
-    fitted = record.decision
+    fitted = {}
+    if (decision := record.decision) is not None:
+        biases = {f"bias of {label}": bias for label, bias in decision.bias.items()}
+        fitted = {"temperature": decision.temperature, **biases}
     facts = summary(folder, record) | {
-        "fitted": {}
-        if fitted is None
-        else {"temperature": fitted.temperature, **{f"bias of {one}": b for one, b in fitted.bias.items()}},
+        "fitted": fitted,
         "extensions": record.extensions,
         "checkpoints": sorted(Checkpoints.of(folder).steps()),
         "error": record.error,
@@ -183,21 +181,16 @@ def show(console: Console, run: RUN) -> None:
         lines += ["", f"one {kind}:", *read_lines(report)]
     if last:
         lines += ["", f"training, last report (step {last.pop('step', '?')}):", *read_lines(last)]
+    title, metrics = "last evaluation", measured | record.metrics
     if record.metrics and members:
         of = next((number for number, report in enumerate(members, start=1) if report.get("median")), "?")
-        lines += [
-            "",
-            f"median of each metric over {len(members)} {kind}s (model.safetensors is from {kind}-{of}):",
-            *read_lines(record.metrics),
-        ]
+        title = f"median of each metric over {len(members)} {kind}s (model.safetensors is from {kind}-{of})"
+        metrics = record.metrics
     elif record.metrics and record.model:
-        lines += [
-            "",
-            f"model.safetensors (step {record.model['step']}), on all validation data:",
-            *read_lines(record.metrics),
-        ]
-    elif measured or record.metrics:
-        lines += ["", "last evaluation:", *read_lines(measured | record.metrics)]
+        title = f"model.safetensors (step {record.model['step']}), on all validation data"
+        metrics = record.metrics
+    if metrics:
+        lines += ["", f"{title}:", *read_lines(metrics)]
     console.output("\n".join(lines), run=folder, metrics=last | measured | record.metrics, result=facts)
 
 

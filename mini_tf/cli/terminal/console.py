@@ -26,9 +26,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mini_tf.cli.terminal.interrupts import interruptible
 from mini_tf.cli.terminal.options import COLOR, DEBUG, JSON, QUIET, VERBOSE
-from mini_tf.cli.terminal.streams import ReaderLeft, is_terminal, to_json, wants_color, write_stderr, write_stdout
+from mini_tf.cli.terminal.streams import (
+    ReaderLeft,
+    interruptible,
+    is_terminal,
+    to_json,
+    wants_color,
+    write_stderr,
+    write_stdout,
+)
 from mini_tf.cli.terminal.waits import waits_of
 from mini_tf.system.errors import MinitfError, ResultWarning, StorageFault, UsageFault, is_bug, to_minitf_error
 from mini_tf.system.processes import is_trial, is_worker

@@ -142,14 +142,12 @@ def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe",
         return UsageFault(
             f"--assert {assertion}: eval.translations is 0: no text is generated", hint="remove eval.translations=0"
         )
-    found: dict[str, Any] = kinds_of("objectives")
-    others = [
-        word for word, settings in found.items() if is_among(bare, metrics_of(settings)) and bare not in COMMON_METRICS
-    ]
+    objectives: dict[str, Any] = {} if bare in COMMON_METRICS else kinds_of("objectives")
+    others = [word for word, settings in objectives.items() if is_among(bare, metrics_of(settings))]
     listed = ", ".join(f"{name}{COMPLETED_BY.get(command, 'CLASS')}" if name.endswith(".") else name for name in names)
-    hint = (
-        f"it belongs to {' and '.join(others)}, and the objective is {kind}" if others and kind not in others else None
-    )
+    hint = None
+    if others and kind not in others:
+        hint = f"it belongs to {' and '.join(others)}, and the objective is {kind}"
     if bare.startswith("baseline.") and not recipe.eval.baseline:
         hint = "eval.baseline is false: remove it"
     elif command == "predict" and bare.startswith("baseline."):

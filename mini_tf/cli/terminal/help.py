@@ -97,11 +97,12 @@ class ImportedCommand(LazyCommand):
     """A command of COMMANDS, which is imported when its options are first asked for. path: such as "data show"."""
 
     def __init__(self, path: str) -> None:
-        self.described = COMMANDS[path]
+        self.path, self.described = path, COMMANDS[path]
         super().__init__(path.rpartition(" ")[2], paragraphs(self.described.help), self.described.panel)
 
     def load(self) -> tuple[Callable[..., None], Sequence[str]]:
-        module, _, function = self.described.function.partition(":")
+        words = self.path.split()
+        module, _, function = (self.described.function or f"{words[0]}:{words[-1]}").partition(":")
         return getattr(importlib.import_module(f"mini_tf.cli.{module}"), function), self.described.examples
 
 

@@ -17,13 +17,23 @@ import typer
 from mini_tf.cli.terminal.completion import run_names
 from mini_tf.cli.terminal.console import ARGUMENTS, Console
 from mini_tf.cli.terminal.streams import is_terminal
-from mini_tf.recipe.text_input import refuse_non_utf8
+from mini_tf.recipe.text_input import one_source, refuse_non_utf8
+from mini_tf.system.errors import UsageFault
 from mini_tf.system.progress import show_progress
 
 if TYPE_CHECKING:
     from mini_tf.data.tokenization.tokenizer import Tokenizer
     from mini_tf.recipe.reading import Resolved
     from mini_tf.trained.opening import Trained
+TEXTS = Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...]", help="Texts; without any, lines of stdin.")]
+
+
+def check_texts(texts: Sequence[str] | None, input: Path | None) -> None:
+    """UsageFault unless a command has one source of texts: TEXTS, or -i FILE, or a pipe as stdin."""
+    refuse_non_utf8(texts or [])
+    one_source(texts, input)
+    if not texts and input is None and sys.stdin.isatty():
+        raise UsageFault("no text given", hint='give one: "a text", or -i FILE')
 
 
 def at_terminal(operation: str) -> AbstractContextManager[Any]:
@@ -44,22 +54,16 @@ def resolve_arguments(arguments: Sequence[str] | None) -> "Resolved":
         return resolve(recipe, overrides)
 
 
-def open_model(run: str, step: str | None, device: str, average: str | None = None) -> "Trained":
-    """`open_trained`."""
-    check_run(run, step, device)
-    with at_terminal("loading PyTorch and the model"):
-        from mini_tf.trained.opening import open_trained
-
-        return open_trained(run, step, device, average)
-
-
-def open_models(run: str, step: str | None, device: str, average: str | None = None) -> "Trained":
-    """`open_ensemble`."""
+def open_model(
+    run: str, step: str | None, device: str, average: str | None = None, ensembles: bool = False
+) -> "Trained":
+    """`open_trained`. ensembles: of a set of runs all models, as `open_ensemble` does."""
     check_run(run, step, device)
     with at_terminal("loading PyTorch and the model"):
         from mini_tf.trained.ensembles import open_ensemble
+        from mini_tf.trained.opening import open_trained
 
-        return open_ensemble(run, step, device, average)
+        return (open_ensemble if ensembles else open_trained)(run, step, device, average)
 
 
 _FILE_OPTION = {"evaluate": "--data", "generate": "-i", "predict": "-i", "embed": "-i"}

@@ -1,7 +1,5 @@
 """Arguments and options that several commands have, each declared once, and the panels of --help."""
 
-from collections.abc import Sequence
-from functools import partial
 from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -9,11 +7,9 @@ import typer
 
 from mini_tf.cli.terminal import completion
 from mini_tf.cli.terminal.help import MESSAGES
-from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
-    from mini_tf.pipelines import PredictOptions
-    from mini_tf.trained.opening import Trained
+    pass
 
 # Public in every version of Typer, unlike the place the class itself lives in.
 CommandLineError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -107,40 +103,3 @@ COLOR = Annotated[
 def parameter(name: str, annotation: Any, default: Any = None) -> Parameter:
     """A parameter of a command that is made rather than written in its signature."""
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-_decision = partial(typer.Option, rich_help_panel="Classes and tags")
-TOP = _decision(
-    "--top",
-    metavar="N",
-    min=1,
-    help="Also print the N most probable classes, of tags for each word.",
-    show_default=False,
-)
-THRESHOLD = _decision(
-    "--threshold",
-    metavar="P|CLASS=P",
-    help=(
-        "No label where its probability is below P; a class is the label where its probability is at least its P."
-        " Repeatable."
-    ),
-    show_default=False,
-)
-
-
-def class_options(trained: "Trained", top: int | None, thresholds: Sequence[str]) -> "PredictOptions":
-    """UsageFault if the run predicts no classes, or a threshold is invalid."""
-    from mini_tf.pipelines._commands import predict_options
-
-    return predict_options(trained, top, [_threshold(one) for one in thresholds])
-
-
-def _threshold(given: str) -> tuple[str | None, float]:
-    """The class of P or CLASS=P, and its threshold."""
-    named, _, text = given.rpartition("=")
-    try:
-        return named if "=" in given else None, float(text)
-    except ValueError:
-        raise UsageFault(
-            f"--threshold {given}: must be a probability from 0 to 1", hint="0.8, or CLASS=0.3 for one class"
-        ) from None

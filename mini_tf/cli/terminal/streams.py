@@ -1,13 +1,16 @@
-"""stdout for results, stderr for messages; the reader of either may have closed it."""
+"""stdout for results, stderr for messages, of which the reader of either may have closed it; and Ctrl-C."""
 
 import errno
 import json
 import math
 import os
+import signal
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any, TextIO
 
 from mini_tf.system import reporting
@@ -75,3 +78,43 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Within it SIGINT raises KeyboardInterrupt, unless SIGINT is ignored or this is not the main thread.
+
+    C code of a library that is being imported may swallow KeyboardInterrupt, and a callback (`__del__`, a weak
+    reference) cannot propagate it: Python prints it and continues. In these cases the process dies by the signal, and
+    there is never a traceback.
+    """
+    before, printing = signal.getsignal(signal.SIGINT), sys.unraisablehook
+    if before in (signal.SIG_IGN, None) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def lost(what: Any) -> None:
+        if issubclass(what.exc_type, KeyboardInterrupt):
+            _die()
+        printing(what)
+
+    try:
+        signal.signal(signal.SIGINT, _interrupt)
+        sys.unraisablehook = lost
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        sys.unraisablehook = printing
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            _die()
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def _die() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
