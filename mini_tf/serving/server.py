@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from mini_tf.pipelines._commands import generate_settings, open_generator
 from mini_tf.recipe.text_input import refuse_non_utf8
-from mini_tf.serving.batcher import Batcher, Cancelled, Job, QueueFull
+from mini_tf.serving.batcher import Asked, Batcher, Cancelled, Job, QueueFull, ServedModel
 from mini_tf.serving.host_guard import HEADERS, Refusal, RequestGuard, ServerLimits, json_response
 from mini_tf.serving.openai_format import (
     NAMES,
@@ -33,7 +33,6 @@ from mini_tf.serving.openai_format import (
     stream_options,
     texts_of,
 )
-from mini_tf.serving.served_model import Asked, ServedModel
 from mini_tf.system.errors import MinitfError, UsageFault
 from mini_tf.trained.opening import Trained
 

@@ -23,8 +23,8 @@ from processes import Command
 from starlette.testclient import TestClient
 
 import mini_tf
+from mini_tf.serving.batcher import ServedModel
 from mini_tf.serving.host_guard import ServerLimits
-from mini_tf.serving.served_model import ServedModel
 from mini_tf.serving.server import build_app
 from mini_tf.trained.opening import open_trained
 

@@ -83,6 +83,7 @@ COMMANDS = {
             "minitf convert last --memory 3:511=0 -n silenced",
         ),
         TRAIN,
+        function="conversion:convert",
     ),
     "import": Command(
         """Read a Hugging Face model as a run, and prove that its outputs are the same.
@@ -92,7 +93,7 @@ COMMANDS = {
         """,
         ("minitf import ./tiny-llama -n tiny", "minitf import ./tiny-llama -o outputs/tiny --json"),
         TRAIN,
-        function="import_export:import_",
+        function="conversion:import_",
     ),
     "generate": Command(
         r"""Continue prompts (decoder), fill [MASK] (encoder), translate (encoder-decoder) or answer a chat.
@@ -174,7 +175,7 @@ COMMANDS = {
         """,
         ("minitf export last -o ./my-model --license mit", "minitf export last -o ./tensors --to safetensors"),
         USE,
-        function="import_export:export",
+        function="conversion:export",
     ),
     "inspect crash": Command(
         """Replay the step that diverged, and find the first value that is not finite.

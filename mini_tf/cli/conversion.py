@@ -1,4 +1,4 @@
-"""`minitf import` and `minitf export`: models of Hugging Face as runs, and runs as folders that transformers loads."""
+"""`minitf convert`, `import` and `export`: runs from other runs, from models of Hugging Face, and for other tools."""
 
 import os
 from contextlib import suppress
@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mini_tf.cli.pretrain import FRESH, NAME
+from mini_tf.cli.pretrain import FRESH, NAME, OUT_DIR
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.loading import at_terminal, check_run, loading_torch
-from mini_tf.cli.terminal.options import INPUT_OUTPUT, RUN, STEP
+from mini_tf.cli.terminal.options import DEVICE, INPUT_OUTPUT, RUN, STEP
 from mini_tf.system.errors import RunFault, UsageFault, suggest
 from mini_tf.system.hub import local_folder
+from mini_tf.system.numbers import duration
 
 if TYPE_CHECKING:
     from mini_tf.hf.proof import Parity
+    from mini_tf.jobs.convert import Conversion
 
 SOURCE = typer.Argument(
     metavar="DIR", help="A folder with config.json, safetensors files and a tokenizer, or hf:ORG/NAME."
@@ -124,3 +126,61 @@ def export(
         console.say(note)
     written = {"written_as": exported.written_as, "proved": proved}
     console.output(str(exported.folder), metrics={"largest_difference": difference}, result=written)
+
+
+DATA = typer.Option(
+    "--data",
+    metavar="FILE",
+    help="Compare on this file, in any format of data.val.",
+    show_default="the run's data",
+    rich_help_panel=INPUT_OUTPUT,
+)
+SETTINGS = typer.Argument(
+    metavar="[KEY=VALUE ...]", help="Settings of model.attention, model.cross_attention or model.positions to change."
+)
+MEMORY = typer.Option(
+    "--memory",
+    metavar="L:I=F",
+    help="Multiply the value of memory I of feed-forward layer L by F; 0 silences it. Repeatable.",
+)
+
+
+@command
+def convert(
+    console: Console,
+    run: RUN,
+    settings: Annotated[list[str] | None, SETTINGS] = None,
+    memories: Annotated[list[str] | None, MEMORY] = None,
+    out_dir: Annotated[Path | None, OUT_DIR] = None,
+    name: Annotated[str | None, NAME] = None,
+    fresh: Annotated[bool, FRESH] = False,
+    data: Annotated[str | None, DATA] = None,
+    device: DEVICE = "auto",
+) -> None:
+    if wrong := [one for one in settings or () if "=" not in one]:
+        raise UsageFault(f"{wrong[0]!r} is not KEY=VALUE", hint="for example model.attention.kind=window")
+    with loading_torch():
+        from mini_tf.jobs.convert import convert as convert_run
+        from mini_tf.run.location import RunLocation
+
+    location = RunLocation(out_dir, name, fresh)
+    location.check()
+    conversion = convert_run(run, settings or (), location, console, data, device, memories or ())
+    for line in _lines(conversion):
+        console.say(line)
+    console.output(str(conversion.folder), run=conversion.folder, metrics=_metrics(conversion))
+
+
+def _metrics(conversion: "Conversion") -> dict[str, float | None]:
+    before, after = conversion.before, conversion.after
+    metrics = {**{f"before.{name}": value for name, value in before.metrics.items()}, **after.metrics}
+    return {**metrics, "kl": conversion.kl, "before.seconds": before.seconds, "seconds": after.seconds}
+
+
+def _lines(conversion: "Conversion") -> list[str]:
+    before, after = conversion.before, conversion.after
+    targets = f"on {after.metrics['targets']:,.0f} targets"
+    lines = [f"loss {before.metrics['loss']:.4f} before, {after.metrics['loss']:.4f} after the conversion, {targets}"]
+    if conversion.kl is not None:
+        lines.append(f"KL divergence of the predictions: {conversion.kl:.4f} nats per target")
+    return [*lines, f"evaluation {duration(before.seconds)} before, {duration(after.seconds)} after"]
