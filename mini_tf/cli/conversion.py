@@ -10,7 +10,7 @@ import typer
 from mini_tf.cli.pretrain import FRESH, NAME, OUT_DIR
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.loading import at_terminal, check_run, loading_torch
-from mini_tf.cli.terminal.options import DEVICE, INPUT_OUTPUT, RUN, STEP
+from mini_tf.cli.terminal.options import DEVICE, RUN, STEP, io_option
 from mini_tf.system.errors import RunFault, UsageFault, suggest
 from mini_tf.system.hub import local_folder
 from mini_tf.system.numbers import duration
@@ -35,23 +35,12 @@ TO = typer.Option(
     help="auto: the first Hugging Face family that fits; llama, bert, ..., code, onnx, gguf, safetensors, peft.",
 )
 LICENSE = typer.Option("--license", metavar="NAME", help="Licence of the model, for its model card.")
-TOKENIZER = typer.Option(
-    "--tokenizer",
-    metavar="PATH",
-    help="Its tokenizer: a file or folder.",
-    show_default="that of DIR",
-    rich_help_panel=INPUT_OUTPUT,
+TOKENIZER = io_option(
+    "--tokenizer", metavar="PATH", help="Its tokenizer: a file or folder.", show_default="that of DIR"
 )
-
 FILE_SUFFIXES = (".onnx", ".gguf", ".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".h5", ".zip")
 """Of names that are meant as files of other tools."""
-BASE = typer.Option(
-    "--base",
-    metavar="DIR",
-    help="Of a PEFT adapter: its model.",
-    show_default="as it says",
-    rich_help_panel=INPUT_OUTPUT,
-)
+BASE = io_option("--base", metavar="DIR", help="Of a PEFT adapter: its model.", show_default="as it says")
 
 
 def _say_proof(console: Console, parity: "Parity") -> None:
@@ -128,12 +117,8 @@ def export(
     console.output(str(exported.folder), metrics={"largest_difference": difference}, result=written)
 
 
-DATA = typer.Option(
-    "--data",
-    metavar="FILE",
-    help="Compare on this file, in any format of data.val.",
-    show_default="the run's data",
-    rich_help_panel=INPUT_OUTPUT,
+DATA = io_option(
+    "--data", metavar="FILE", help="Compare on this file, in any format of data.val.", show_default="the run's data"
 )
 SETTINGS = typer.Argument(
     metavar="[KEY=VALUE ...]", help="Settings of model.attention, model.cross_attention or model.positions to change."

@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,19 +11,18 @@ from mini_tf.cli.terminal import files
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT
 from mini_tf.cli.terminal.loading import TEXTS, at_terminal, check_texts, open_model
-from mini_tf.cli.terminal.options import AVERAGE, DEVICE, INPUT_OUTPUT, RUN, STEP
+from mini_tf.cli.terminal.options import AVERAGE, DEVICE, RUN, STEP, io_option
 from mini_tf.recipe.text_input import read_lines
 from mini_tf.system.errors import DataFault, UsageFault
 
 if TYPE_CHECKING:
     import numpy as np
 
-_io = partial(typer.Option, rich_help_panel=INPUT_OUTPUT)
-INPUT = _io("-i", "--input", metavar="FILE", help="Read texts from the lines of a file; empty ones are skipped.")
+INPUT = io_option("-i", "--input", metavar="FILE", help="Read texts from the lines of a file; empty ones are skipped.")
 NEIGHBORS = typer.Option(
     "--neighbors", "--neighbours", metavar="N", min=1, help="Print the N nearest texts of each.", show_default=False
 )
-AMONG = _io("--among", metavar="FILE", help="Neighbors are lines of this file.", show_default="the other texts")
+AMONG = io_option("--among", metavar="FILE", help="Neighbors are lines of this file.", show_default="the other texts")
 NORMALIZE = typer.Option("--normalize", help="Vectors of length 1; neighbors are the same.")
 ROWS = 4096
 """Texts whose similarities are computed at once."""

@@ -13,32 +13,32 @@ from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, OUTPUT, draws
 from mini_tf.cli.terminal.gate_checks import check_gates, parse_gates, refuse_missed
 from mini_tf.cli.terminal.loading import open_model, runs_of
-from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, INPUT_OUTPUT, NPROC, RUN, STEP
+from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, GATES, NPROC, RUN, STEP, io_option
 from mini_tf.cli.terminal.processes import group_of, launched, leave_to_rank_0
 from mini_tf.system.errors import UsageFault
 
 if TYPE_CHECKING:
     from mini_tf.trained.opening import Trained
 
-_input, _plot = (partial(typer.Option, rich_help_panel=name) for name in (INPUT_OUTPUT, "Plots"))
-DATA = _input(
+_plot = partial(typer.Option, rich_help_panel="Plots")
+DATA = io_option(
     "--data", metavar="FILE", help="Evaluate on this file, in any format of data.val.", show_default="the run's data"
 )
-PAIRS = _input(
+PAIRS = io_option(
     "--pairs",
     metavar="FILE",
     help="Minimal pairs in BLiMP's format (.jsonl) or a glob. Repeatable.",
     show_default=False,
 )
-BABYLM = _input("--babylm", metavar="DIR", help="BabyLM's evaluation data: full_eval or fast_eval.")
-SCORE = _input(
+BABYLM = io_option("--babylm", metavar="DIR", help="BabyLM's evaluation data: full_eval or fast_eval.")
+SCORE = io_option(
     "--score",
     metavar="NAME",
     help="With --pairs or --babylm: causal for a decoder, word or token for an encoder.",
     show_default="as BabyLM's script, or the first",
 )
-SPLIT = _input("--split", metavar="val|train", help="Split of the run's data.", show_default="val")
-MEMORY = _input(
+SPLIT = io_option("--split", metavar="val|train", help="Split of the run's data.", show_default="val")
+MEMORY = io_option(
     "--memory",
     metavar="N",
     min=1,

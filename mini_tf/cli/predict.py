@@ -7,14 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from mini_tf.cli.evaluation.class_plots import THRESHOLD, TOP, class_options
 from mini_tf.cli.generate.command import default_lookahead
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.gate_checks import check_gates, parse_gates, refuse_missed
 from mini_tf.cli.terminal.loading import TEXTS, check_texts, open_model
-from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, INPUT_OUTPUT, NPROC, PREDICTED_GATES, RUN, STEP
+from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, NPROC, PREDICTED_GATES, RUN, STEP, io_option
 from mini_tf.cli.terminal.processes import group_of, in_order, launched, refuse_stdin, several
 from mini_tf.cli.terminal.streams import to_json
 from mini_tf.recipe.text_input import read_lines
@@ -25,11 +23,12 @@ if TYPE_CHECKING:
     from mini_tf.pipelines import Prediction, Predictor
     from mini_tf.recipe.metrics import Gate
 
-_io = partial(typer.Option, rich_help_panel=INPUT_OUTPUT)
-INPUT = _io(
+INPUT = io_option(
     "-i", "--input", metavar="FILE", help="Read texts from lines, or from a table (csv, tsv, jsonl, parquet, conll)."
 )
-BATCH_SIZE = _io("--batch-size", metavar="N", min=1, max=4096, help="Texts per forward pass.", show_default="auto")
+BATCH_SIZE = io_option(
+    "--batch-size", metavar="N", min=1, max=4096, help="Texts per forward pass.", show_default="auto"
+)
 ROWS = 32
 """Texts per batch of a file, by default."""
 

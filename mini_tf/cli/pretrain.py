@@ -12,7 +12,15 @@ import typer
 from mini_tf.cli.terminal.completion import recipe_arguments
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.gate_checks import check_gates, parse_gates, refuse_missed
-from mini_tf.cli.terminal.options import CHECKS, GATES, RECIPE, RECIPE_HELP, RUN_FOLDER, RUNTIME_DEVICE, RUNTIME_NPROC
+from mini_tf.cli.terminal.options import (
+    GATES,
+    RECIPE,
+    RECIPE_HELP,
+    RUNTIME_DEVICE,
+    RUNTIME_NPROC,
+    check_option,
+    folder_option,
+)
 from mini_tf.cli.terminal.processes import group_of, launched, leave_to_rank_0, refuse_stdin
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.progress import show_progress
@@ -23,22 +31,20 @@ if TYPE_CHECKING:
     from mini_tf.recipe.metrics import Gate
     from mini_tf.recipe.reading import Resolved
 
-_folder = partial(typer.Option, rich_help_panel=RUN_FOLDER)
-OUT_DIR = _folder("-d", "--out-dir", "--output-dir", metavar="DIR", help="The run folder; with --name, its parent.")
-NAME = _folder("-n", "--name", metavar="NAME", help="Name of the run in outputs/.", show_default="recipe and hash")
-FRESH = _folder("--fresh", help="Start a new run beside an existing one of this name.")
-EXTEND = _folder("--extend", min=1, metavar="N", help="Train a finished run for N more steps.")
-STOP_AT = _folder("--stop-at", min=1, metavar="STEP", help="Stop after this step; continue without this option.")
+OUT_DIR = folder_option(
+    "-d", "--out-dir", "--output-dir", metavar="DIR", help="The run folder; with --name, its parent."
+)
+NAME = folder_option(
+    "-n", "--name", metavar="NAME", help="Name of the run in outputs/.", show_default="recipe and hash"
+)
+FRESH = folder_option("--fresh", help="Start a new run beside an existing one of this name.")
+EXTEND = folder_option("--extend", min=1, metavar="N", help="Train a finished run for N more steps.")
+STOP_AT = folder_option("--stop-at", min=1, metavar="STEP", help="Stop after this step; continue without this option.")
 DRY_RUN = typer.Option("--dry-run", help="Read the data, build the model, print the plan; train nothing.")
 PRINT_CONFIG = typer.Option("--print-config", help="Print the complete recipe and exit.")
 TENSORBOARD = typer.Option("--tensorboard", help="Also write TensorBoard event files.")
-UNTIL = typer.Option(
-    "--until",
-    metavar="METRIC<=X",
-    help="End with the first evaluation that meets this: eval.until.",
-    rich_help_panel=CHECKS,
-)
-EXPECT = typer.Option("--expect", help="Check the shipped recipe's own `expect` section.", rich_help_panel=CHECKS)
+UNTIL = check_option("--until", metavar="METRIC<=X", help="End with the first evaluation that meets this: eval.until.")
+EXPECT = check_option("--expect", help="Check the shipped recipe's own `expect` section.")
 
 
 TASK_RECIPE = Annotated[

@@ -10,7 +10,7 @@ import typer
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.files import FORCE, check, write
 from mini_tf.cli.terminal.loading import SOURCE, TEXTS, open_tokenizer, resolve_arguments
-from mini_tf.cli.terminal.options import INPUT_OUTPUT, RECIPE
+from mini_tf.cli.terminal.options import RECIPE, io_option
 from mini_tf.recipe.text_input import one_source, read_lines, refuse_non_utf8
 from mini_tf.system.errors import DataFault, MinitfError, RecipeFault, UsageFault
 
@@ -21,12 +21,7 @@ if TYPE_CHECKING:
 @command
 def train(
     console: Console,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "-o", "--output", metavar="FILE", help="The tokenizer.json to write.", rich_help_panel=INPUT_OUTPUT
-        ),
-    ],
+    output: Annotated[Path, io_option("-o", "--output", metavar="FILE", help="The tokenizer.json to write.")],
     arguments: RECIPE = None,
     force: FORCE = False,
 ) -> None:
@@ -96,10 +91,7 @@ def stats(
     source: SOURCE,
     text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="Measure on this text.")] = None,
     input: Annotated[
-        Path | None,
-        typer.Option(
-            "-i", "--input", metavar="FILE", help="Measure on the text of a file.", rich_help_panel=INPUT_OUTPUT
-        ),
+        Path | None, io_option("-i", "--input", metavar="FILE", help="Measure on the text of a file.")
     ] = None,
 ) -> None:
     from mini_tf.data.tokenization.coverage import count_pieces_by_length, text_statistics

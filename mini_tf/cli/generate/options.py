@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mini_tf.cli.terminal.options import INPUT_OUTPUT
+from mini_tf.cli.terminal.options import INPUT_OUTPUT, io_option
 from mini_tf.recipe.kind_settings.pipelines import OPTION_RANGES
 from mini_tf.recipe.sections import Generate
 from mini_tf.recipe.text_input import refuse_non_utf8
@@ -42,10 +42,7 @@ PROMPTS = Annotated[
     list[str] | None, typer.Argument(metavar="[PROMPT ...]", help="Prompts; without any, lines of stdin.")
 ]
 INPUT = Annotated[
-    Path | None,
-    typer.Option(
-        "-i", "--input", metavar="FILE", help="Read prompts from the lines of a file.", rich_help_panel=INPUT_OUTPUT
-    ),
+    Path | None, io_option("-i", "--input", metavar="FILE", help="Read prompts from the lines of a file.")
 ]
 _sampling, _beams = partial(_option, "Sampling"), partial(_option, "Beam search (encoder-decoder)")
 _io = partial(_option, INPUT_OUTPUT)

@@ -8,34 +8,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from mini_tf.cli.terminal.console import Console
 from mini_tf.cli.terminal.loading import at_terminal
-from mini_tf.cli.terminal.options import INPUT_OUTPUT
+from mini_tf.cli.terminal.options import io_option
 from mini_tf.cli.terminal.streams import to_json
 from mini_tf.system.errors import StorageFault, UsageFault
 from mini_tf.system.safe_files import file_type
 
-OUTPUT = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="Write to a file; its suffix is the format. Repeatable.",
-        rich_help_panel=INPUT_OUTPUT,
-    ),
-]
-DARK = Annotated[bool, typer.Option("--dark", help="A picture on a dark background.", rich_help_panel=INPUT_OUTPUT)]
-NO_TITLE = Annotated[
-    bool,
-    typer.Option(
-        "--no-title", help="A picture without title and notes, for a text with captions.", rich_help_panel=INPUT_OUTPUT
-    ),
-]
+_OUTPUT_HELP = "Write to a file; its suffix is the format. Repeatable."
+OUTPUT = Annotated[list[Path] | None, io_option("-o", "--output", metavar="FILE", help=_OUTPUT_HELP)]
+DARK = Annotated[bool, io_option("--dark", help="A picture on a dark background.")]
+_NO_TITLE_HELP = "A picture without title and notes, for a text with captions."
+NO_TITLE = Annotated[bool, io_option("--no-title", help=_NO_TITLE_HELP)]
 _FORCE_HELP = "Overwrite an existing FILE; a picture that minitf drew is overwritten without it."
-FORCE = Annotated[bool, typer.Option("--force", help=_FORCE_HELP, rich_help_panel=INPUT_OUTPUT)]
+FORCE = Annotated[bool, io_option("--force", help=_FORCE_HELP)]
 
 
 def draws(body: Callable[..., int | None]) -> Callable[..., int | None]:

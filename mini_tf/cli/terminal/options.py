@@ -1,5 +1,6 @@
 """Arguments and options that several commands have, each declared once, and the panels of --help."""
 
+from functools import partial
 from inspect import Parameter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,6 +18,9 @@ CommandLineError: type[Exception] = next(c for c in typer.BadParameter.__mro__ i
 
 MODEL, CHECKS, RUN_FOLDER, INPUT_OUTPUT = "Model", "Checks", "Run folder", "Input and output"
 """Panels of --help."""
+model_option, check_option, folder_option, io_option = (
+    partial(typer.Option, rich_help_panel=panel) for panel in (MODEL, CHECKS, RUN_FOLDER, INPUT_OUTPUT)
+)
 
 RECIPE_HELP = "A shipped recipe, a recipe file, a data file or a run, and settings to override"
 RECIPE = Annotated[
@@ -37,59 +41,29 @@ RUN = Annotated[
     ),
 ]
 STEP = Annotated[
-    str | None,
-    typer.Option("--step", metavar="N|best|last", help="Which checkpoint.", show_default="best", rich_help_panel=MODEL),
+    str | None, model_option("--step", metavar="N|best|last", help="Which checkpoint.", show_default="best")
 ]
-AVERAGE = Annotated[
-    str | None,
-    typer.Option(
-        "--average",
-        metavar="N|best",
-        help="Average the weights of the last N checkpoints, or of the best ones.",
-        rich_help_panel=MODEL,
-    ),
-]
-DEVICE = Annotated[
-    str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps.", rich_help_panel=MODEL)
-]
+_AVERAGE_HELP = "Average the weights of the last N checkpoints, or of the best ones."
+AVERAGE = Annotated[str | None, model_option("--average", metavar="N|best", help=_AVERAGE_HELP)]
+_device: Any = {"metavar": "DEVICE", "help": "auto, cpu, cuda, cuda:N or mps."}
+DEVICE = Annotated[str, model_option("--device", **_device)]
 RUNTIME_DEVICE = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        metavar="DEVICE",
-        help="auto, cpu, cuda, cuda:N or mps.",
-        show_default="the recipe's runtime.device, auto",
-    ),
+    str | None, typer.Option("--device", **_device, show_default="the recipe's runtime.device, auto")
 ]
 _NPROC: dict[str, Any] = {"min": 1, "max": 1024, "metavar": "P", "show_default": False}
-NPROC = Annotated[
-    int,
-    typer.Option("--nproc", help="Divide the work among P processes on this machine.", rich_help_panel=MODEL, **_NPROC),
-]
+NPROC = Annotated[int, model_option("--nproc", help="Divide the work among P processes on this machine.", **_NPROC)]
 RUNTIME_NPROC = Annotated[int, typer.Option("--nproc", help="Train in P processes on this machine.", **_NPROC)]
 _GATE_HELP = "Exit with code 8 unless the metric meets this bound. Repeatable."
-GATES = Annotated[
-    list[str] | None, typer.Option("--assert", metavar="'val.loss<1.9'", help=_GATE_HELP, rich_help_panel=CHECKS)
-]
-PREDICTED_GATES = Annotated[
-    list[str] | None, typer.Option("--assert", metavar="'accuracy>0.9'", help=_GATE_HELP, rich_help_panel=CHECKS)
-]
+GATES = Annotated[list[str] | None, check_option("--assert", metavar="'val.loss<1.9'", help=_GATE_HELP)]
+PREDICTED_GATES = Annotated[list[str] | None, check_option("--assert", metavar="'accuracy>0.9'", help=_GATE_HELP)]
+_FIELDS_HELP = "Columns of the file, by name or number from 0, as data.fields."
 FIELDS = Annotated[
     str | None,
-    typer.Option(
-        "--fields",
-        metavar="'{text: 1, label: 0}'",
-        help="Columns of the file, by name or number from 0, as data.fields.",
-        show_default="the run's",
-        rich_help_panel=INPUT_OUTPUT,
-    ),
+    io_option("--fields", metavar="'{text: 1, label: 0}'", help=_FIELDS_HELP, show_default="the run's"),
 ]
 
 
-def _message(*names: str, help: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=MESSAGES, **more)
-
-
+_message = partial(typer.Option, rich_help_panel=MESSAGES)
 QUIET = Annotated[bool, _message("-q", "--quiet", help="Only warnings and errors on stderr.")]
 VERBOSE = Annotated[bool, _message("-v", "--verbose", help="More details on stderr.")]
 JSON = Annotated[bool, _message("--json", help="Print the result as JSON on stdout.")]
