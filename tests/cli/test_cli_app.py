@@ -58,6 +58,7 @@ def test_every_help_is_free_of_slow_imports() -> None:
     [
         (("--help",), {*SLOW, "pydantic", "yaml", "mini_tf.recipe.kinds", "mini_tf.cli.pretrain", "mini_tf.cli.runs"}),
         ((), {*SLOW, "yaml", "rich", "mini_tf.recipe.kinds"}),  # Typer checks flags by pydantic
+        (("runs", "show", "alpha"), {"torch", "matplotlib", "pyarrow"}),
         (("runs", "list"), {*SLOW, "yaml", "mini_tf.recipe.kinds", "mini_tf.cli.pretrain"}),  # pydantic checks run.json
     ],
 )
@@ -77,9 +78,7 @@ def test_the_console_script_starts_where_ctrl_c_is_quiet_from_the_first_line() -
 
 
 def test_the_version_is_a_product() -> None:
-    line, environment = [sys.executable, "-m", "mini_tf", "--version"], {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600, check=True)
-    assert done.stdout == f"minitf {mini_tf.__version__}\n"
+    assert minitf("--version").stdout == f"minitf {mini_tf.__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -199,36 +198,20 @@ def test_runs_list_of_nothing_says_so(tmp_path: Path) -> None:
     assert minitf("runs", "list", "nowhere", folder=tmp_path).returncode == 5
 
 
-def test_runs_show_has_state_and_metrics(two_runs: Path) -> None:
+def test_runs_show_has_state_metrics_and_checkpoints(two_runs: Path) -> None:
+    for name in ("step-00000020", "step-00000010", ".tmp-step-00000030", "step-by-step"):
+        (two_runs / "outputs/alpha/checkpoints" / name).mkdir(parents=True)
     envelope = json.loads(minitf("runs", "show", "alpha", "--json", folder=two_runs).stdout)
     metrics = {"loss": 1.5, "val.loss": 1.3, "val.accuracy": 0.75, "minutes": 1.5, "val.perplexity": 2.5e280}
     assert envelope["metrics"] == metrics
     assert envelope["run"] == str(two_runs / "outputs/alpha")
     assert (envelope["result"]["state"], envelope["result"]["best"]) == ("done", {"step": 150, "loss": 1.25})
+    assert envelope["result"]["checkpoints"] == [10, 20]
     shown = minitf("runs", "show", "outputs/alpha", folder=two_runs).stdout
     assert "best         1.2500 at step 150\n" in shown
     assert "training, last report (step 200):\nloss         1.5000\n" in shown
     aligned = "val.loss       1.3000\nval.accuracy   0.7500\nminutes        1.5000\nval.perplexity 2.5e+280\n"
     assert shown.endswith(f"last evaluation:\n{aligned}")
-
-
-def test_runs_show_lists_the_checkpoints_without_torch(two_runs: Path) -> None:
-    for name in ("step-00000020", "step-00000010", ".tmp-step-00000030", "step-by-step"):
-        (two_runs / "outputs/alpha/checkpoints" / name).mkdir(parents=True)
-    code = "import sys; from mini_tf.cli.app import main\ntry: main(['runs', 'show', 'alpha', '--json'])\n"
-    code += "finally: assert 'torch' not in sys.modules"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=two_runs,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert json.loads(done.stdout)["result"]["checkpoints"] == [10, 20], done.stderr
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_closed_stdin_is_an_empty_one(tmp_path: Path) -> None:

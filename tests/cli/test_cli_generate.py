@@ -4,7 +4,6 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -355,23 +354,8 @@ def test_texts_and_prompts_that_are_no_utf8_are_refused_in_one_line(decoder: Pat
     assert (argument.exit_code, argument.stderr) == (2, "a prompt is not UTF-8: a\\udcff\n")
 
 
-def shell(line: str, run: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    """A pipeline of bash; its exit code is that of its first command."""
-    script = f"minitf() {{ '{sys.executable}' -m mini_tf \"$@\"; }}; {line}; exit ${{PIPESTATUS[0]}}"
-    everywhere = {**os.environ, "RUN": str(run), **environment}
-    return subprocess.run(["bash", "-c", script], cwd=ROOT, env=everywhere, capture_output=True, check=False)
-
-
 def test_a_reader_that_leaves_ends_it_with_141_and_no_word(decoder: Path) -> None:
     """`| head -1` of many answers: each is printed as soon as it is there, so writing to nobody is noticed."""
     line = f'minitf generate "{decoder}" -i tests/data/tiny.txt -q --max-new-tokens 5 --batch-size 1 | head -1'
     done = forking_shell.run(line, ROOT)
     assert (done.returncode, done.stdout.count("\n"), done.stderr) == (128 + signal.SIGPIPE, 1, "")
-
-
-def test_the_c_locale_prints_utf8_all_the_same(decoder: Path) -> None:
-    options = ("--max-new-tokens", "40", "--temperature", "3", "--top-k", "999")
-    c_locale = shell(f'minitf generate "$RUN" "é漢🙂" {" ".join(options)}', decoder, LC_ALL="C", NO_COLOR="1")
-    assert c_locale.returncode == 0
-    assert "\ufffd" in c_locale.stdout.decode()
-    assert c_locale.stdout.decode() == minitf("generate", decoder, "é漢🙂", *options).stdout

@@ -197,8 +197,8 @@ def test_a_prompt_that_is_asked_again_is_answered_anew_unless_a_seed_is_given(
     assert answers[0] == json.loads(minitf("generate", decoder, "Once", *options).stdout)["result"]
 
 
-def in_the_loop(*typed: str) -> Any:
-    """What `minitf generate` prints while these lines are typed, until the end of stdin."""
+def in_the_loop(*typed: str, command: str = "generate") -> Any:
+    """What the command prints while these lines are typed, until the end of stdin: objects and lines."""
 
     def ask(run: Path, *options: str) -> tuple[list[dict[str, Any]], list[str]]:
         with pytest.MonkeyPatch.context() as patch:
@@ -206,11 +206,10 @@ def in_the_loop(*typed: str) -> Any:
             for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
                 patch.setattr(sys, name, stream)
             with pytest.raises(SystemExit) as leaving:
-                main(["generate", str(run), "--json", *options])
+                main([command, str(run), "--json", *options])
         assert leaving.value.code == 0
-        return [json.loads(line) for line in streams[1].getvalue().splitlines()], streams[2].getvalue().replace(
-            "> ", ""
-        ).splitlines()
+        said = streams[2].getvalue().replace("> ", "").splitlines()
+        return [json.loads(line) for line in streams[1].getvalue().splitlines()], said
 
     return ask
 
@@ -233,18 +232,11 @@ def test_a_banner_says_which_model_answers_and_how_to_leave(decoder: Path) -> No
 
 
 def test_set_changes_an_option_as_the_command_line_would(decoder: Path) -> None:
-    typed = (
-        "/set temperature 2",
-        "Once",
-        "/set --max_new_tokens=3",
-        "/set stop 'e'",
-        "Once",
-        "/set greedy on",
-        "/set temperature default",
-    )
-    answers, said = in_the_loop(*typed, "/set greedy", "/set stop default", "Once", "/set greedy off", "Once")(
-        decoder, "--seed", "3"
-    )
+    typed = [
+        *("/set temperature 2", "Once", "/set --max_new_tokens=3", "/set stop 'e'", "Once", "/set greedy on"),
+        *("/set temperature default", "/set greedy", "/set stop default", "Once", "/set greedy off", "Once"),
+    ]
+    answers, said = in_the_loop(*typed)(decoder, "--seed", "3")
     options = [
         ("--temperature", "2", "--seed", "3"),
         ("--temperature", "2", "--seed", "3", "--max-new-tokens", "3", "--stop", "e"),
@@ -359,20 +351,13 @@ def test_ctrl_c_within_a_prompt_of_several_lines_ends_that_prompt_only(decoder: 
 
 
 def test_chat_is_the_prompt_loop_and_leaves_at_quit(decoder: Path) -> None:
-    options = ("--max-new-tokens", "5", "--temperature", "2", "--json")
+    options = ("--max-new-tokens", "5", "--temperature", "2")
     typed = ("Once", "/set temperature 1", "Once", "/quit", "never asked")
-    answers = []
-    for command, arguments in (("generate", options), ("chat", options)):
-        with pytest.MonkeyPatch.context() as patch:
-            streams = [Typist("".join(f"{line}\n" for line in typed)), io.StringIO(), io.StringIO()]
-            for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
-                patch.setattr(sys, name, stream)
-            with pytest.raises(SystemExit) as leaving:
-                main([command, str(decoder), *arguments])
-        assert leaving.value.code == 0
-        answers.append([json.loads(line)["result"] for line in streams[1].getvalue().splitlines()])
-    assert len(answers[0]) == 2
-    assert answers[0] == answers[1]
+    generated, chatted = (
+        in_the_loop(*typed, command=command)(decoder, *options)[0] for command in ("generate", "chat")
+    )
+    assert len(generated) == 2
+    assert [one["result"] for one in generated] == [one["result"] for one in chatted]
 
 
 def test_chat_reads_prompts_from_a_pipe_and_refuses_what_the_model_does_not_have(
