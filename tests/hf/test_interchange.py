@@ -1,7 +1,6 @@
 """Models of Hugging Face as runs, and runs as their folders: the same outputs and the same tensors, both ways."""
 
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -20,7 +19,6 @@ from mini_tf.hf.families import gpt2
 from mini_tf.system.errors import UsageFault
 
 EXACT = 1e-5
-SHARED = Path(os.environ.get("MINITF_SHARED", Path(__file__).parents[2] / "../shared"))
 
 
 def without_prefix(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -117,19 +115,6 @@ def test_beam_search_is_theirs_without_a_length_penalty(case: str, tmp_path: Pat
 def with_frequent_ends(tensors: dict[str, torch.Tensor]) -> None:
     if "final_logits_bias" in tensors:
         tensors["final_logits_bias"][0, 2] += 4
-
-
-def test_a_real_model_of_stories_comes_in_tells_one_and_goes_out_byte_for_byte(tmp_path: Path) -> None:
-    stories, run = SHARED / "data" / "stories260k", tmp_path / "stories"
-    if not stories.exists():
-        pytest.skip("shared/data is not here")
-    assert imported(stories, run)["largest_difference"] < 1e-4
-    done = minitf("evaluate", run, "--data", stories / "tinystories_sample.txt", "--assert", "bits_per_byte<0.95")
-    assert done.exit_code == 0, done.stderr
-    told = minitf("generate", run, "Once upon a time", "--greedy", "--max-new-tokens", "30").stdout
-    assert "there was a little girl named" in told
-    assert minitf("export", run, "-o", tmp_path / "out").exit_code == 0
-    assert (tmp_path / "out" / "model.safetensors").read_bytes() == (stories / "model.safetensors").read_bytes()
 
 
 def test_fine_tuning_begins_with_a_folder_or_with_the_run_that_it_became(tmp_path: Path) -> None:

@@ -122,7 +122,6 @@ def test_the_code_of_other_settings_and_kinds_computes_the_same(
 
 TEXTS = ("The cat", "It was red. The")
 WAYS = {
-    "classify-nano": ("train.seeds=1", "train.ensemble=null"),
     "summarize-nano": ("generate.max_new_tokens=12", "generate.length_penalty=0"),  # of which transformers has another
 }
 
@@ -145,7 +144,7 @@ def forked(command: list[str], *, cwd: str, env: dict[str, str], **_: Any) -> Si
     return SimpleNamespace(returncode=0)
 
 
-@pytest.mark.parametrize("name", ["performer-nano", "summarize-nano", "classify-nano"])
+@pytest.mark.parametrize("name", ["performer-nano", "summarize-nano", "sst2-nano"])
 def test_transformers_runs_the_code_of_a_run_as_minitf_does(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,7 +172,7 @@ def test_transformers_runs_the_code_of_a_run_as_minitf_does(
     [auto] = json.loads((out / "config.json").read_text())["auto_map"].keys() - {"AutoConfig"}
     model = getattr(theirs, auto).from_pretrained(out, trust_remote_code=True)
     inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
-    if name == "classify-nano":
+    if name == "sst2-nano":
         probabilities = model(**inputs).logits.softmax(-1).tolist()
         scores = [dict(zip(model.config.id2label.values(), row, strict=True)) for row in probabilities]
         predicted = [json.loads(line)["scores"] for line in minitf("predict", run, *TEXTS).stdout.splitlines()]

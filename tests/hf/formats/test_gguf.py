@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import families
 import pytest
 import tokenizers
 import torch
@@ -44,8 +45,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """An architecture, a run and its export."""
     folder = tmp_path_factory.mktemp(request.param)
     run = run_of(request.param, folder / "run")
-    done = minitf("export", run, "-o", folder / "out", "--to", "gguf", "--license", "mit")
-    assert done.exit_code == 0, done.stderr
+    families.exported(run, folder / "out", "--to", "gguf", "--license", "mit")
     return request.param, run, folder / "out"
 
 
@@ -109,16 +109,11 @@ def test_transformers_reads_the_file_with_equal_logits(exported: tuple[str, Path
 
 
 @pytest.mark.parametrize(
-    ("overrides", "reason"),
-    [
-        (("tokenizer.kind=byte",), "without merges"),
-        (("tokenizer.kind=unigram", "tokenizer.vocab_size=300"), "its model is Unigram"),
-    ],
+    ("tokenizer", "reason"),
+    [("{kind: byte}", "without merges"), ("{kind: unigram, vocab_size: 300}", "its model is Unigram")],
 )
-def test_a_tokenizer_that_llama_cpp_lacks_is_refused_by_name(
-    overrides: tuple[str, ...], reason: str, tmp_path: Path
-) -> None:
-    run = run_of("apertus", tmp_path / "run", *overrides)
+def test_a_tokenizer_that_llama_cpp_lacks_is_refused_by_name(tokenizer: str, reason: str, tmp_path: Path) -> None:
+    run = run_of("apertus", tmp_path / "run", f"tokenizer={tokenizer}")
     done = minitf("export", run, "-o", tmp_path / "out", "--to", "gguf")
     refused(done, "cannot be written as GGUF", reason, exit_code=5)
     assert not (tmp_path / "out").exists()

@@ -1,16 +1,16 @@
-"""stories260k, a Llama of another tool, through GGUF and ONNX and back: equal ids and equal greedy texts."""
+"""stories260k, a Llama of another tool, in and out, and through GGUF and ONNX: equal ids and equal greedy texts."""
 
-import json
+import os
 from pathlib import Path
 
 import pytest
 import torch
 from commands import minitf, refused, results
-from families import transformers
+from families import exported, imported, transformers
 from hostile import HOSTILE
-from test_interchange import SHARED
 from test_onnx import MISSING, greedy_ids
 
+SHARED = Path(os.environ.get("MINITF_SHARED", Path(__file__).parents[3] / "../shared"))
 STORIES = SHARED / "data" / "stories260k"
 PROMPT, N = "Once upon a time, there was", 40
 
@@ -20,7 +20,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not STORIES.exists():
         pytest.skip(f"needs {STORIES}")
     folder = tmp_path_factory.mktemp("stories") / "run"
-    assert minitf("import", STORIES, "-o", folder).exit_code == 0
+    assert imported(STORIES, folder)["largest_difference"] < 1e-4
     return folder
 
 
@@ -29,10 +29,18 @@ def greedy(run: Path) -> str:
     return str(result["texts"][0])
 
 
+def test_it_tells_a_story_and_goes_out_byte_for_byte(run: Path, tmp_path: Path) -> None:
+    done = minitf("evaluate", run, "--data", STORIES / "tinystories_sample.txt", "--assert", "bits_per_byte<0.95")
+    assert done.exit_code == 0, done.stderr
+    told = minitf("generate", run, "Once upon a time", "--greedy", "--max-new-tokens", "30").stdout
+    assert "there was a little girl named" in told
+    exported(run, tmp_path / "out")
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == (STORIES / "model.safetensors").read_bytes()
+
+
 def test_its_gguf_is_the_same_model_to_transformers_and_comes_back(run: Path, tmp_path: Path) -> None:
     pytest.importorskip("gguf", reason="needs minitf[gguf]")
-    done = minitf("export", run, "-o", tmp_path / "gguf", "--to", "gguf")
-    assert done.exit_code == 0, done.stderr
+    exported(run, tmp_path / "gguf", "--to", "gguf")
     auto, file = transformers(), {"gguf_file": "model.gguf"}
     model = auto.AutoModelForCausalLM.from_pretrained(tmp_path / "gguf", dtype=torch.float32, **file)
     tokenizer = auto.AutoTokenizer.from_pretrained(tmp_path / "gguf", **file)
@@ -47,8 +55,7 @@ def test_its_gguf_is_the_same_model_to_transformers_and_comes_back(run: Path, tm
     model.is_quantized = False
     model.save_pretrained(tmp_path / "back")
     tokenizer.save_pretrained(tmp_path / "back")
-    done = minitf("import", tmp_path / "back", "-o", tmp_path / "again")
-    assert done.exit_code == 0, done.stderr
+    imported(tmp_path / "back", tmp_path / "again")
     assert greedy(tmp_path / "again") == greedy(run)
 
 
@@ -56,9 +63,7 @@ def test_its_gguf_is_the_same_model_to_transformers_and_comes_back(run: Path, tm
 def test_its_onnx_file_continues_a_text_as_the_run_does(run: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript", reason=MISSING)
     pytest.importorskip("onnxruntime", reason=MISSING)
-    done = minitf("export", run, "-o", tmp_path / "onnx", "--to", "onnx")
-    assert done.exit_code == 0, done.stderr
-    reason = json.loads((tmp_path / "onnx" / "parity.json").read_text())["no_metrics_since"]
+    reason = exported(run, tmp_path / "onnx", "--to", "onnx")["no_metrics_since"]
     assert "was imported and not trained, so it has no data of its own" in reason
     tokenizer = transformers().AutoTokenizer.from_pretrained(tmp_path / "onnx")
     found = greedy_ids(tmp_path / "onnx", tokenizer(PROMPT)["input_ids"], N)
