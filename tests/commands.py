@@ -105,6 +105,16 @@ def evaluated(*arguments: str | Path) -> dict[str, Any]:
     return dict(json.loads(done.stdout)["metrics"])
 
 
+def record(run: Path) -> dict[str, Any]:
+    """Its run.json."""
+    return dict(json.loads((run / "run.json").read_text()))
+
+
+def lines(run: Path) -> list[dict[str, Any]]:
+    """Its metrics.jsonl."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
 BASELINES = finishing.baselines_of, baselines.baselines_of_trained
 
 

@@ -122,10 +122,8 @@ def build(
     architecture = Architecture.of(recipe, data.tokenizer, data.source_tokenizer, data.labels)
     objective = architecture.objective
     if recipe.train.stream and len(data.train) < recipe.train.context + objective.lookahead:
-        raise DataFault(
-            f"data.train: train.stream needs whole rows of {recipe.train.context} tokens, there are {len(data.train)}",
-            hint="train.stream=false",
-        )
+        needs = f"train.stream needs whole rows of {recipe.train.context} tokens, there are {len(data.train)}"
+        raise DataFault(f"data.train: {needs}", hint="train.stream=false")
     objective.teacher = initial.load_teacher(recipe, data, setup.device)
     meta, sharding = architecture.on_meta(), sharding_of(recipe.runtime.shard, group or ProcessGroup())
     initialization = loaded = full = None
@@ -185,11 +183,9 @@ def setup_of_all(parts: Parts, say: Report) -> Setup:
     most, processes = group.largest_micro_batch(batch_size, parts.plan.even), group.several("{n} processes")
     if rows > most:
         if parts.recipe.train.micro_batch_size != "auto" or not most:
-            fault = (
-                f"train.micro_batch_size: micro-batches of {rows} of {batch_size} rows are fewer than the {processes}"
-            )
+            fault = f"micro-batches of {rows} of {batch_size} rows are fewer than the {processes}"
             hint = f"train.micro_batch_size={most}" if most else "fewer processes or a larger train.batch_size"
-            raise RecipeFault(fault, hint=hint)
+            raise RecipeFault(f"train.micro_batch_size: {fault}", hint=hint)
         setup = setup.decided("micro_batch_size", most, f"{batch_size} rows for {processes}")
     setup.apply()
     if parts.sharding.divides_weights:
@@ -218,10 +214,8 @@ def decide_setup(parts: Parts, say: Report) -> Setup:
         size, reason = fitting_micro_batch(parts.task, single_rows, setup, parts.group)
         setup = replace(setup, micro_batch_size=size, reasons=setup.reasons | {"micro_batch_size": reason})
     elif train.batch_tokens is None and train.batch_size % setup.micro_batch_size:
-        recorded = str(setup.micro_batch_size)[:20]
-        raise RunFault(
-            f"run.json is damaged: auto.micro_batch_size {recorded} does not divide train.batch_size {train.batch_size}"
-        )
+        fault = f"auto.micro_batch_size {str(setup.micro_batch_size)[:20]} does not divide train.batch_size"
+        raise RunFault(f"run.json is damaged: {fault} {train.batch_size}")
     # Rank 0 cannot measure steps alone, nor a trial of a sweep, beside others with which it is compared.
     if not setup.undecided or parts.sharding.divides_weights or is_trial():
         return replace(setup, undecided=frozenset())

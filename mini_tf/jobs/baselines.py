@@ -43,18 +43,13 @@ class Baselines:
 
         model: the model's metrics, which the names follow.
         """
-        metrics_: dict[str, float] = {}
+        of_best: dict[str, float] = {}
         for kind in self._best_first(model):
-            measured = self.measured[kind].metrics
-            metrics_ = {f"{PREFIX}{name}": value for name, value in measured.items()} | metrics_
-        ranks = {*self.ranking, "bits_per_byte"}
-        each = {
-            f"{PREFIX}{kind}.{name}": value
-            for kind, measured in self.measured.items()
-            for name, value in measured.metrics.items()
-            if name in ranks
-        }
-        return metrics_ | each
+            of_best = {f"{PREFIX}{name}": value for name, value in self.measured[kind].metrics.items()} | of_best
+        ranks, each = {*self.ranking, "bits_per_byte"}, dict[str, float]()
+        for kind, measured in self.measured.items():
+            each |= {f"{PREFIX}{kind}.{name}": value for name, value in measured.metrics.items() if name in ranks}
+        return of_best | each
 
     def name(self, model: Metrics) -> str | None:
         """The name of the best baseline; None if there is none."""
@@ -84,10 +79,9 @@ class Baselines:
 
     def _best_first(self, model: Metrics) -> list[str]:
         """The kinds with a metric of the model: by the first ranking metric that any has, then those without it."""
-        kinds = [
-            kind for kind, measured in self.measured.items() if any(_has(model, name) for name in measured.metrics)
-        ]
-        known = {name for kind in kinds for name in self.measured[kind].metrics if _has(model, name)}
+        shared = {kind: [n for n in measured.metrics if _has(model, n)] for kind, measured in self.measured.items()}
+        kinds = [kind for kind, names in shared.items() if names]
+        known = {name for names in shared.values() for name in names}
         metric = next((name for name in self.ranking if name in known), "")
 
         def rank(kind: str) -> tuple[bool, float]:
@@ -134,9 +128,8 @@ def measure_baselines(
             measured[kind] = _cached(baseline, data, recipe)
         except (NoBaseline, OSError, MemoryError, MinitfError) as reason:  # which must not lose a trained model
             notes.append(f"no baseline {kind}: {reason or type(reason).__name__}")
-    notes += [
-        f"no baseline {', '.join(kinds)}: {packages} is not installed: {INSTALL}" for packages, kinds in absent.items()
-    ]
+    for names, kinds in absent.items():
+        notes.append(f"no baseline {', '.join(kinds)}: {names} is not installed: {INSTALL}")
     return Baselines(measured, ranking_metrics(settings), tuple(notes))
 
 
@@ -145,11 +138,8 @@ def baseline_metrics(objective: ObjectiveSettings) -> dict[str, list[str]]:
 
     The best one is known only if all baselines with this metric can be measured.
     """
-    known, ranks, requires = (
-        metrics_of(objective),
-        {*ranking_metrics(objective), "bits_per_byte"},
-        dict[str, list[str]](),
-    )
+    known, ranks = metrics_of(objective), {*ranking_metrics(objective), "bits_per_byte"}
+    requires = dict[str, list[str]]()
     for kind in objective.BASELINES:
         baseline: Any = settings_of("baselines", kind)
         for name in (name for name in baseline.METRICS if name in known):

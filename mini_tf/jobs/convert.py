@@ -85,9 +85,8 @@ def convert(
     identity = Identity.of(resolved, record.hashes | {"init": str((record.model or {}).get("sha256"))})
     if factors:
         memory = {MEMORY: describe(factors)}
-        identity = replace(
-            identity, decides={**identity.decides, **memory}, not_default={**identity.not_default, **memory}
-        )
+        decides, not_default = ({**settings, **memory} for settings in (identity.decides, identity.not_default))
+        identity = replace(identity, decides=decides, not_default=not_default)
     with open_run(location, identity) as new:
         kl = kl_divergence(trained, converted, store) if "tokens" in trained.recipe.objective.PREDICTS else None
         before, after = (_measure(model, store) for model in (trained, converted))
@@ -98,9 +97,8 @@ def convert(
             weights = CheckpointTensors(converted.model.weights(), {}, {}, converted.own or {})
             metrics = {f"val.{name}": value for name, value in after.metrics.items() if name != "targets"}
             new.best_metric = usable_best_metric(converted.recipe, converted.labels)
-            save_checkpoint(
-                new, 0, weights, {}, new.best_metric.score(metrics), converted.recipe.checkpoint, reporter.warn
-            )
+            score, settings = new.best_metric.score(metrics), converted.recipe.checkpoint
+            save_checkpoint(new, 0, weights, {}, score, settings, reporter.warn)
             new.finish("done", metrics=metrics if data is None else {})
         return Conversion(new.folder, tensors, before, after, kl)
 
@@ -110,18 +108,13 @@ def _resolve(trained: Trained, overrides: Sequence[str], unchanged: bool) -> Res
 
     unchanged: the settings may be those of the run.
     """
-    used = ["model.init_from=null"] * (trained.recipe.model.init_from is not None) + ["adapter=null"] * (
-        trained.recipe.adapter is not None
-    )
-    used += overrides
+    used = ["model.init_from=null"] if trained.recipe.model.init_from is not None else []
+    used += ["adapter=null", *overrides] if trained.recipe.adapter is not None else overrides
     kept = _kept_settings(trained.recipe.model, resolve(str(trained.folder), used).recipe.model)
     resolved = resolve(str(trained.folder), [*used, *kept])
     old, new = flat_values(trained.recipe), flat_values(resolved.recipe)
-    changed = [
-        key
-        for key in sorted({*old, *new})
-        if old.get(key) != new.get(key) and not key.startswith(("adapter", "model.init_from"))
-    ]
+    changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+    changed = [key for key in changed if not key.startswith(("adapter", "model.init_from"))]
     if not changed and not unchanged:
         hint = "for example model.attention.kind=window, or --memory 3:511=0"
         raise UsageFault(f"nothing to convert: {trained.folder.name} has these settings", hint=hint)
@@ -144,14 +137,11 @@ def _kept_settings(old: ModelSettings, new: ModelSettings) -> list[str]:
             continue
         period, values = len(before) * len(after), []  # a list of mixers is repeated over the layers
         for i, mixer in enumerate(after):
-            replaced = [before[layer % len(before)].model_dump() for layer in range(i, period, len(after))]
-            shared = {
-                name: value
-                for name, value in replaced[0].items()
-                if all(name in settings and settings[name] == value for settings in replaced)
-            }
-            kept_here = {name: value for name, value in shared.items() if name in type(mixer).model_fields}
-            values.append({"kind": mixer.kind} | kept_here | mixer.model_dump(exclude_unset=True))
+            first, *others = (before[layer % len(before)].model_dump() for layer in range(i, period, len(after)))
+            names = [name for name in first if name in type(mixer).model_fields]
+            names = [name for name in names if all(name in s and s[name] == first[name] for s in others)]
+            shared = {name: first[name] for name in names}
+            values.append({"kind": mixer.kind} | shared | mixer.model_dump(exclude_unset=True))
         kept.append(f"model.{key}={json.dumps(values if len(values) > 1 else values[0])}")
     return kept
 
@@ -166,9 +156,8 @@ def _mixers(model: ModelSettings, key: str) -> tuple[MixerSettings, ...]:
 
 def _rebuild(trained: Trained, recipe: Recipe) -> tuple[Trained, LoadedTensors]:
     """The converted model; tensors that the original lacks are initialized."""
-    architecture = Architecture.of(
-        recipe, trained.tokenizer, trained.source_tokenizer, trained.labels, trained.model.context
-    )
+    tokenizers = trained.tokenizer, trained.source_tokenizer
+    architecture = Architecture.of(recipe, *tokenizers, trained.labels, trained.model.context)
     model, name = architecture.initialize(seed_of(recipe.train.seed, "weights")), trained.folder.name
     tensors = _copy(trained.model.weights(), model.weights(), name)
     model.to(trained.setup.device).eval()
@@ -188,11 +177,8 @@ def _copy(weights: Mapping[str, Tensor], target: Mapping[str, Tensor], run: str)
             raise RecipeFault(f"{name} is {sizes}", hint="choose settings that keep the shapes")
     for name in loaded:
         target[name].copy_(weights[name])
-    new, unused = (
-        tuple(name for name in target if name not in weights),
-        tuple(name for name in weights if name not in target),
-    )
-    return LoadedTensors(run, loaded, new, unused)
+    new = tuple(name for name in target if name not in weights)
+    return LoadedTensors(run, loaded, new, tuple(name for name in weights if name not in target))
 
 
 def _measure(trained: Trained, store: Store) -> Measured:
@@ -243,6 +229,5 @@ def scale_memories(model: Model, factors: Mapping[MemoryIndex, float]) -> None:
     for memory, factor in factors.items():
         value = layers[memory.layer].values[memory.number].mul_(factor)
         if not value.isfinite().all():
-            raise UsageFault(
-                f"--memory {memory}={factor!r}: the value is no longer finite", hint="give a smaller factor"
-            )
+            fault = f"--memory {memory}={factor!r}: the value is no longer finite"
+            raise UsageFault(fault, hint="give a smaller factor")

@@ -139,10 +139,8 @@ def _first_difference(path: Path, other: Path) -> str | None:
         return None
     if path.suffix == ".jsonl":
         lines = zip(first.splitlines(), second.splitlines(), strict=False)
-        number = next(
-            (n for n, (a, b) in enumerate(lines, start=1) if a != b), min(first.count(b"\n"), second.count(b"\n")) + 1
-        )
-        return f"line {number}"
+        shorter = min(first.count(b"\n"), second.count(b"\n"))
+        return f"line {next((n for n, (a, b) in enumerate(lines, start=1) if a != b), shorter + 1)}"
     tensors, others = safetensors.numpy.load(first), safetensors.numpy.load(second)
     names = sorted(tensors.keys() | others.keys())
     unequal = (n for n in names if n not in tensors or n not in others or tensors[n].tobytes() != others[n].tobytes())

@@ -40,18 +40,14 @@ class LoadedTensors:
 
     def describe(self) -> str:
         """One line with counts and the first names."""
-        parts = [f"{len(self.loaded)} tensors loaded"]
-        parts += [
-            f"{len(names)} {what} ({shorten(names)})"
-            for names, what in ((self.new, "new"), (self.unused, "unused"))
-            if names
-        ]
-        return f"initialized from {self.run}: {', '.join(parts)}"
+        others = {"new": self.new, "unused": self.unused}
+        parts = [f"{len(names)} {word} ({shorten(names)})" for word, names in others.items() if names]
+        return f"initialized from {self.run}: {', '.join([f'{len(self.loaded)} tensors loaded', *parts])}"
 
     def list_names(self) -> Iterator[str]:
         """All names: one line each for loaded, new and unused."""
-        for what, names in (("loaded", self.loaded), ("new", self.new), ("unused", self.unused)):
-            yield f"{what}: {', '.join(names) or 'none'}"
+        for word, names in (("loaded", self.loaded), ("new", self.new), ("unused", self.unused)):
+            yield f"{word}: {', '.join(names) or 'none'}"
 
 
 @dataclass(frozen=True)
@@ -64,9 +60,9 @@ class Initialization:
     @torch.no_grad()
     def load_into(self, model: Model) -> None:
         """Copy the tensors into the model; new tensors keep their random initialization."""
-        own = model.weights()
+        weights = model.weights()
         for name, tensor in self.weights.items():
-            own[name].copy_(tensor)
+            weights[name].copy_(tensor)
 
 
 def init_hash(recipe: Recipe, run_folder: Path | None = None) -> dict[str, str]:
@@ -80,10 +76,8 @@ def init_hash(recipe: Recipe, run_folder: Path | None = None) -> dict[str, str]:
 
 def _named(recipe: Recipe) -> dict[str, tuple[str, str]]:
     """The key and the path of each trained model that the recipe names."""
-    named = {
-        "init": ("model.init_from", recipe.model.init_from),
-        "teacher": ("objective.teacher", recipe.objective.teacher_run),
-    }
+    init, teacher = recipe.model.init_from, recipe.objective.teacher_run
+    named = {"init": ("model.init_from", init), "teacher": ("objective.teacher", teacher)}
     return {name: (key, path) for name, (key, path) in named.items() if path is not None}
 
 
@@ -115,7 +109,7 @@ def with_own_tokenizer(recipe: Recipe, run_folder: Path | None) -> Recipe:
 
 
 def _is_missing(path: str) -> bool:
-    return not any(os.path.lexists(one) for one in (path, finding.OUTPUTS / path))
+    return not any(os.path.lexists(place) for place in (path, finding.OUTPUTS / path))
 
 
 def _missing(key: str, path: str) -> RunFault:
@@ -181,16 +175,12 @@ def match_tensors(meta: Model, recipe: Recipe, data: TokenizedData) -> Initializ
         raise RecipeFault(f"model.init_from: {trained.folder.name} has no tensor that this model can load")
     for name, tensor in loaded.items():
         if tensor.shape != own[name].shape:
-            raise RecipeFault(
-                f"model.init_from: {name} is {list(tensor.shape)} in {trained.folder.name}, but {list(own[name].shape)}"
-                " here",
-                hint="leave the model's size keys out of the recipe",
-            )
+            fault = f"{name} is {list(tensor.shape)} in {trained.folder.name}, but {list(own[name].shape)} here"
+            raise RecipeFault(f"model.init_from: {fault}", hint="leave the model's size keys out of the recipe")
     new = tuple(name for name in own if name not in loaded)
     unused = tuple(name for name in available if name not in sources.values())
-    return Initialization(
-        LoadedTensors(trained.folder.name, tuple(loaded), new, unused, _warning(recipe, trained)), loaded
-    )
+    warning = "; ".join(filter(None, (_direction_warning(recipe, trained), _framing_warning(trained))))
+    return Initialization(LoadedTensors(trained.folder.name, tuple(loaded), new, unused, warning), loaded)
 
 
 def _load(key: str, name: str) -> LoadedModel:
@@ -207,10 +197,6 @@ def _load(key: str, name: str) -> LoadedModel:
     return loaded
 
 
-def _warning(recipe: Recipe, trained: LoadedModel) -> str:
-    return "; ".join(filter(None, (_direction_warning(recipe, trained), _framing_warning(trained))))
-
-
 def _framing_warning(trained: LoadedModel) -> str:
     """A warning if an imported tokenizer puts several tokens before a text, of which training keeps one, else ""."""
     template = trained.source_tokenizer.vocabulary.template
@@ -218,9 +204,8 @@ def _framing_warning(trained: LoadedModel) -> str:
         return ""
     names = {id: name for name, id in trained.source_tokenizer.special_tokens.items()}
     before = " ".join(names.get(id, str(id)) for id in template.before)
-    return (
-        f"the tokenizer of {trained.folder.name} puts {before} before a text; training puts one token before it at most"
-    )
+    name = trained.folder.name
+    return f"the tokenizer of {name} puts {before} before a text; training puts one token before it at most"
 
 
 def _direction_warning(recipe: Recipe, trained: LoadedModel) -> str:
@@ -228,7 +213,7 @@ def _direction_warning(recipe: Recipe, trained: LoadedModel) -> str:
     own, other = recipe.model, trained.recipe.model
     if own.causal == other.causal:
         return ""
-    direction = " or ".join(one for one in ("causal", "bidirectional") if one in own.DIRECTIONS)
+    direction = " or ".join(word for word in ("causal", "bidirectional") if word in own.DIRECTIONS)
     trained_direction = "causal" if other.causal else "bidirectional"
     return (
         f"the layers of {trained.folder.name} were trained with {trained_direction} attention, but attention in"
@@ -251,10 +236,8 @@ def _same_head_outputs(recipe: Recipe, trained: LoadedModel, data: TokenizedData
     own, other = recipe.objective, trained.recipe.objective
     if "tokens" in own.PREDICTS & other.PREDICTS:
         return True
-    outputs = {
-        None if labels is None else (labels.names, labels.mean, labels.scale)
-        for labels in (data.labels, trained.labels)
-    }
+    both = (data.labels, trained.labels)
+    outputs = {None if labels is None else (labels.names, labels.mean, labels.scale) for labels in both}
     return own.kind == other.kind and "tokens" not in own.PREDICTS ^ other.PREDICTS and len(outputs) == 1
 
 
@@ -263,19 +246,13 @@ def _refuse_incompatible(recipe: Recipe, trained: LoadedModel, data: TokenizedDa
     for key in ("tokenizer", "source_tokenizer"):
         tokenizer, trained_tokenizer = getattr(data, key), getattr(trained, key)
         if tokenizer.hash != trained_tokenizer.hash and pieces_of_new(trained_tokenizer, tokenizer) is None:
-            what = key.replace("_", " ")
             new, old = tokenizer.vocabulary, trained_tokenizer.vocabulary
+            whose = f"{key.replace('_', ' ')} of {name}, the run of model.init_from"
             added = len(new.special_ids - old.special_ids)
-            if (
-                added and new.size == old.size + added
-            ):  # added for the objective; the run's embedding has no rows for them
-                needs = (
-                    f"needs {added} special tokens that the {what} of {name}, the run of model.init_from, does not have"
-                )
+            if added and new.size == old.size + added:  # for the objective; the run's embedding has no rows for them
+                needs = f"needs {added} special tokens that the {whose}, does not have"
                 raise RecipeFault(f"objective: {recipe.objective.kind} {needs}", hint="begin with a run that has them")
-            raise RecipeFault(
-                f"tokenizer: is not the {what} of {name}, the run of model.init_from", hint="leave that section out"
-            )
+            raise RecipeFault(f"tokenizer: is not the {whose}", hint="leave that section out")
     own, other = recipe.model, trained.recipe.model
     if not own.can_init_from(other):
         what = f"model.kind={own.kind} cannot be initialized from {name}, whose model.kind is {other.kind}"
@@ -283,8 +260,8 @@ def _refuse_incompatible(recipe: Recipe, trained: LoadedModel, data: TokenizedDa
     for key, *values in own.compare_with(other):
         contexts = (recipe.train.context, trained.recipe.train.context)
         own_value, other_value = (_comparable(value, context) for value, context in zip(values, contexts, strict=True))
-        for inner, one, another in () if key in _FREE else _differing(f"model.{key}", own_value, other_value):
-            what = f"is {one}, but {another} in {name}, the run of model.init_from"
+        for inner, here, there in () if key in _FREE else _differing(f"model.{key}", own_value, other_value):
+            what = f"is {here}, but {there} in {name}, the run of model.init_from"
             raise RecipeFault(f"{inner}: {what}", hint=f"leave model.{key} out")
 
 

@@ -97,9 +97,8 @@ def prove_resume(
         reference = ForkedRun(folder / "uninterrupted", recipe_, settings, reporter)
         seconds = _run_uninterrupted(reference)
         record = manifest.read(reference.folder)
-        overrides = [
-            f"runtime.{key}={str(record.auto[key]).lower()}" for key in ("device", "precision", "compile", "threads")
-        ]
+        keys = ("device", "precision", "compile", "threads")
+        overrides = [f"runtime.{key}={str(record.auto[key]).lower()}" for key in keys]
         overrides.append(f"train.micro_batch_size={record.auto['micro_batch_size']}")  # `auto` depends on timings
         say(f"an uninterrupted run of {record.step} steps took {seconds:.1f} s; now killing and resuming the same run")
         kills: list[Kill] = []
@@ -115,9 +114,8 @@ def prove_resume(
         result = ResumeProof(record.step, seconds, record.auto, kills)
         if result.first_difference is None:
             return result
-        say(
-            "a difference was found; running once more without interruption to check that this machine is deterministic"
-        )
+        again = "running once more without interruption to check that this machine is deterministic"
+        say(f"a difference was found; {again}")
         repetition = ForkedRun(folder / "repetition", recipe_, [*settings, *overrides], reporter)
         _run_uninterrupted(repetition)
         return replace(result, repeats=not any(differences(repetition.folder, reference.folder).values()))
@@ -127,9 +125,8 @@ def _refuse_unrepeatable(resolved: Resolved) -> None:
     if resolved.recipe.train.time is not None:
         raise UsageFault("doctor --resume: two runs of train.time end at other steps", hint="set train.steps=40")
     if members(resolved):
-        raise UsageFault(
-            "doctor --resume: the recipe is a set of runs", hint="set train.seeds=1, and data.split to a share"
-        )
+        hint = "set train.seeds=1, and data.split to a share"
+        raise UsageFault("doctor --resume: the recipe is a set of runs", hint=hint)
 
 
 def _moments(seconds: float, kills: list[Kill]) -> Iterator[float | None]:
@@ -149,12 +146,11 @@ def _kill_and_resume(run: ForkedRun, moment: float | None, reference: ForkedRun)
     killed = run.kill(moment)
     if killed is None:
         return None
-    seconds, found_at, inside_save = killed
     try:
         run.run()
     except Failed as failed:
-        return Kill(seconds, found_at, inside_save, dict.fromkeys(COMPARED), str(failed))
-    return Kill(seconds, found_at, inside_save, differences(run.folder, reference.folder))
+        return Kill(*killed, dict.fromkeys(COMPARED), str(failed))
+    return Kill(*killed, differences(run.folder, reference.folder))
 
 
 def _run_uninterrupted(run: ForkedRun) -> float:

@@ -122,11 +122,8 @@ class Parts:
     def words_per_step(self) -> float:
         """Mean words of the training text in a step."""
         if isinstance(self.plan, MixturePlan) and isinstance(self.train, Mixture):
-            rows = self.plan.shares * self.plan.batch_size
-            return math.fsum(
-                n * part.row_tokens * part.store.words / len(part.store)
-                for n, part in zip(rows.tolist(), self.train.parts, strict=True)
-            )
+            rows = zip((self.plan.shares * self.plan.batch_size).tolist(), self.train.parts, strict=True)
+            return math.fsum(n * part.row_tokens * part.store.words / len(part.store) for n, part in rows)
         tokens = self.train.n_rows * self.train.row_tokens / self.plan.epoch_steps
         return tokens * self.data.train.words / len(self.data.train)
 
@@ -145,10 +142,9 @@ class Parts:
     def all_validation_data(self) -> str:
         """In words: running text by its tokens, other data by their examples."""
         dataset = self.recipe.objective.dataset()
-        size, unit = (
-            (self.validation_tokens, "tokens") if dataset.STREAM else (self.val.store.n_documents, dataset.UNIT)
-        )
-        return f"all {size:,} validation {unit}"
+        if dataset.STREAM:
+            return f"all {self.validation_tokens:,} validation tokens"
+        return f"all {self.val.store.n_documents:,} validation {dataset.UNIT}"
 
     @cached_property
     def sample_tokens(self) -> int | None:
@@ -194,10 +190,8 @@ class Parts:
             return
         rows = eval_batch_size(self.recipe, self.setup.micro_batch_size)
         with evaluation_draws(self.setup), self.sharding.whole(), self.setup.autocast():
-            batches = (
-                self.objective.prepare_evaluation(batch.rows).to(self.setup.device)
-                for batch in self.val.eval_batches(rows, tokens)
-            )
+            chosen = (self.objective.prepare_evaluation(part.rows) for part in self.val.eval_batches(rows, tokens))
+            batches = (batch.to(self.setup.device) for batch in chosen)
             fitted = self.objective.fit_on_validation(self.task, batches)
         for buffer in fitted:
             self.group.broadcast(buffer)
@@ -224,9 +218,8 @@ class Parts:
         """`Objective.prepare`, for training steps: in CUDA graphs, with shapes that recur."""
         if not self.setup.graphs:
             return self.objective.prepare
-        return with_recurring_shapes(
-            self.objective.prepare, self.task, self.train.shape.context, self.train.shape.lookahead
-        )
+        shape = self.train.shape
+        return with_recurring_shapes(self.objective.prepare, self.task, shape.context, shape.lookahead)
 
     @property
     def schedule(self) -> TrainingSchedule:
@@ -241,19 +234,17 @@ def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: 
         if begin < schedule.start_step or begin > (schedule.horizon.steps or begin):
             raise RunFault(f"run.json: extensions: no part of the run ended at step {begin}")
         schedule = schedule.extended(begin, steps)
-    train = recipe.train
     reduction = parts.sharding.reduction(recipe.runtime.reduce, optimizer)
-    micro_batch_size = parts.setup.micro_batch_size
-    feed = Feed(parts.plan, parts.train, parts.prepare, micro_batch_size, reduction.own, schedule.progress)
+    rows = parts.setup.micro_batch_size
     return Training(
-        parts.task,
-        feed,
-        optimizer,
-        schedule,
-        parts.setup,
-        seed=train.seed,
+        task=parts.task,
+        feed=Feed(parts.plan, parts.train, parts.prepare, rows, reduction.own, schedule.progress),
+        optimizer=optimizer,
+        schedule=schedule,
+        setup=parts.setup,
+        seed=recipe.train.seed,
         clip=recipe.optimizer.clip,
-        tolerance=Tolerance.of(train),
+        tolerance=Tolerance.of(recipe.train),
         weights=parts.objective.weights,
         reduction=reduction,
         sharding=parts.sharding,

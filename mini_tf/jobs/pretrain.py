@@ -29,10 +29,8 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         run.export_weights, run.best_metric = merge_function(recipe), best
         if run.status == "finished" and options.extend is None:
             group.on_rank_0(lambda: restore(run, identity, options.tensorboard, reporter.warn))
-            reporter.say(
-                f"already complete: {run.folder} (step {run.manifest.step}); --extend N trains N more steps, --fresh"
-                " starts over"
-            )
+            more = "--extend N trains N more steps, --fresh starts over"
+            reporter.say(f"already complete: {run.folder} (step {run.manifest.step}); {more}")
             return RunResult(run.folder, run.manifest.metrics)
         reporter.log, reporter.crash = run.log, run.crash
         run.tensorboard = TensorBoardWriter(run.folder) if options.tensorboard else None
@@ -45,10 +43,8 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         parts = build(recipe, data, resolve_setup(recipe.runtime, run.manifest.auto), reporter.detail, resumed, group)
         if resumed is None:
             initial.refuse_changed(recipe, identity.hashes)
-        settings, exact = (
-            parts.setup.settings | parts.sharding.numerics(recipe.runtime),
-            recipe.checkpoint.resume == "exact",
-        )
+        settings = parts.setup.settings | parts.sharding.numerics(recipe.runtime)
+        exact = recipe.checkpoint.resume == "exact"
         group.on_rank_0(lambda: check_exact(run, settings, exact, reporter.warn))
         start_run(run, identity)
         run.record_auto(parts.setup.record)

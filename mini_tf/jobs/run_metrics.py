@@ -67,11 +67,9 @@ class RunMetrics:
         notes: list[str] = []
         with group.local_rank_0_first():
             store = evaluation_data(self.trained, data, split, self.reporter.detail, fields, notes.append)
-        each = group.several(
-            "train.stream: a row begins with the state of the row before, so each process evaluates all rows"
-        )
-        if self.trained.recipe.train.stream and each:
-            self.reporter.say(each)
+        stream = "train.stream: a row begins with the state of the row before, so each process evaluates all rows"
+        if self.trained.recipe.train.stream and group.several(stream):
+            self.reporter.say(stream)
         for note in [*notes, *self._cut(store), *decision_notes(self.trained, data is None and not self._of_training)]:
             self._note(note)
         return store
@@ -97,13 +95,11 @@ class RunMetrics:
             def each() -> TextsWithReferences:
                 return iter(texts)
 
-            zero_notes, scores, signatures = group.on_rank_0(
-                lambda: (
-                    [*self.pipeline.zero_notes(each())],
-                    self.pipeline.scores(each()),
-                    self.pipeline.signatures(each()),
-                )
-            )
+            def measured() -> tuple[list[str], dict[str, float], dict[str, str]]:
+                pipeline = self.pipeline
+                return [*pipeline.zero_notes(each())], pipeline.scores(each()), pipeline.signatures(each())
+
+            zero_notes, scores, signatures = group.on_rank_0(measured)
         for note in zero_notes:
             self._note(note)
         return scores, signatures

@@ -96,8 +96,8 @@ class DividedOutputs(Generic[Item]):
 
     def finish(self) -> None:
         """Call it after the last batch."""
-        outputs_ = {str(number): outputs for number, (_, outputs) in enumerate(self._waiting) if outputs is not None}
-        collected = self._group.gather(outputs_)
+        here = {str(number): outputs for number, (_, outputs) in enumerate(self._waiting) if outputs is not None}
+        collected = self._group.gather(here)
         for number, (batch, outputs) in enumerate(self._waiting if self._group.is_rank_0 else ()):
             self._add(batch, outputs if number == 0 else collected[str(number)])  # type: ignore[arg-type]
         self._waiting.clear()
@@ -148,10 +148,8 @@ class Team:
     def own(self, items: Sequence[Item], size: Callable[[Item], int]) -> Sequence[Item]:
         """The items of this process: consecutive ones, for each process of about the same size in sum."""
         sizes = list(map(size, items))
-        total = max(1, sum(sizes))
-        owners = [
-            (2 * end - size) * self.size // (2 * total) for size, end in zip(sizes, accumulate(sizes), strict=True)
-        ]
+        total, ends = max(1, sum(sizes)), accumulate(sizes)
+        owners = [(2 * end - n) * self.size // (2 * total) for n, end in zip(sizes, ends, strict=True)]
         return [item for item, owner in zip(items, owners, strict=True) if min(owner, self.size - 1) == self.rank]
 
     def on_all(self, compute: Callable[[], Result]) -> list[Result]:

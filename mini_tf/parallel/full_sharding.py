@@ -37,9 +37,8 @@ def divided_as(other: Tensor, own: Tensor) -> Tensor:
 
     if not isinstance(other, DTensor):
         return own
-    return DTensor.from_local(
-        own, other.device_mesh, [Shard(0)], run_check=False, shape=other.shape, stride=other.stride()
-    )
+    mesh, shape, stride = other.device_mesh, other.shape, other.stride()
+    return DTensor.from_local(own, mesh, [Shard(0)], run_check=False, shape=shape, stride=stride)
 
 
 @torch.no_grad()
@@ -77,9 +76,8 @@ class RowOptimizer(Optimizer):
         self.group, self.step_count = group, 0
         self.divided = {name: p.tensor for name, p in parameters.items()}
         self.parameters = {name: p._replace(tensor=own_rows(p.tensor)) for name, p in parameters.items()}
-        self.owners = owners(
-            {name: p.tensor.numel() for name, p in parameters.items() if settings.needs_whole(p)}, group.world_size
-        )
+        whole = {name: p.tensor.numel() for name, p in parameters.items() if settings.needs_whole(p)}
+        self.owners = owners(whole, group.world_size)
         own = {name: p for name, p in self.parameters.items() if name not in self.owners}
         own |= {name: _stand_in(p) for name, p in parameters.items() if self.owners.get(name) == group.rank}
         self.inner: Optimizer = settings.build(own, matmul_dtype)
@@ -117,12 +115,9 @@ class RowOptimizer(Optimizer):
         copy_whole(self.divided[name], weights)
 
     def grad_norm(self) -> Tensor:
+        grads = {name: p.tensor.grad for name, p in self.parameters.items() if p.tensor.grad is not None}
         whole_here = self.group.is_rank_0  # of what every process has, one counts it
-        counted = [
-            p.tensor.grad
-            for name, p in self.parameters.items()
-            if p.tensor.grad is not None and (whole_here or p.tensor.shape != self.divided[name].shape)
-        ]
+        counted = [grad for name, grad in grads.items() if whole_here or grad.shape != self.divided[name].shape]
         device = next(iter(self.parameters.values())).tensor.device
         square = torch.stack(torch._foreach_norm(counted)).square().sum() if counted else torch.zeros((), device=device)
         self.group.all_reduce(square)

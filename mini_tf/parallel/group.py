@@ -108,7 +108,5 @@ def refuse_different(group: ProcessGroup, values: Mapping[str, Any]) -> None:
     everywhere = group.all_gather({name: hash_of(value) for name, value in values.items()})
     for rank, other in enumerate(everywhere):
         if different := [name for name in values if other[name] != everywhere[0][name]]:
-            raise RunFault(
-                f"rank {rank} has another {' and '.join(different)} than rank 0",
-                hint="all processes need the same command and files",
-            )
+            fault = f"rank {rank} has another {' and '.join(different)} than rank 0"
+            raise RunFault(fault, hint="all processes need the same command and files")

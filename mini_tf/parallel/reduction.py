@@ -67,10 +67,11 @@ class Reduction:
         """
         device = self.parameters[0].device
         present = torch.tensor([-0.0 if p.grad is None else 1.0 for p in self.parameters], device=device)
-        grads = [
-            torch.full((p.numel(),), -0.0, device=device) if p.grad is None else p.grad.reshape(-1)
-            for p in self.parameters
-        ]
+
+        def numbers(p: Tensor) -> Tensor:
+            return torch.full((p.numel(),), -0.0, device=device) if p.grad is None else p.grad.reshape(-1)
+
+        grads = map(numbers, self.parameters)
         flat = torch.cat([*grads, present])
         for p in self.parameters:
             p.grad = None
@@ -116,9 +117,7 @@ class Tree(Reduction):
         while self._subtrees:
             total = self._subtrees.pop()[1].add_(total)
         distance = 1
-        while (
-            distance < self.group.world_size
-        ):  # recursive doubling; a + b == b + a, so both partners get the same bits
+        while distance < self.group.world_size:  # recursive doubling; a + b == b + a, so both have the same bits
             total = total + self.group.send_recv(total, self.group.rank ^ distance)
             distance *= 2
         self._spread(total)

@@ -128,10 +128,8 @@ class ShardedOptimizer(Optimizer):
             if tensors:
                 flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
                 self.group.broadcast(flat, rank)
-                parts = flat.split([tensor.numel() for tensor in tensors])
-                torch._foreach_copy_(
-                    tensors, [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
-                )
+                parts = zip(flat.split([tensor.numel() for tensor in tensors]), tensors, strict=True)
+                torch._foreach_copy_(tensors, [part.view_as(tensor) for part, tensor in parts])
 
 
 def owners(sizes: Mapping[str, int], processes: int) -> dict[str, int]:

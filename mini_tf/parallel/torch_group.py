@@ -57,13 +57,11 @@ class TorchGroup(ProcessGroup):
         head = len(data).to_bytes(8, "big") + data[: MESSAGE - 8]
         heads = self._all_gather_bytes(head, MESSAGE, self._control)
         lengths = [int.from_bytes(head[:8], "big") for head in heads]
-        rest = max(lengths) - (MESSAGE - 8)
-        rests = (
-            self._all_gather_bytes(data[MESSAGE - 8 :], rest, self._control) if rest > 0 else [b""] * self.world_size
-        )
-        return [
-            json.loads((head[8:] + more)[:length]) for head, more, length in zip(heads, rests, lengths, strict=True)
-        ]
+        rests, longest = [b""] * self.world_size, max(lengths) - (MESSAGE - 8)
+        if longest > 0:
+            rests = self._all_gather_bytes(data[MESSAGE - 8 :], longest, self._control)
+        parts = zip(heads, rests, lengths, strict=True)
+        return [json.loads((head[8:] + rest)[:length]) for head, rest, length in parts]
 
     def _all_gather_bytes(self, data: bytes, length: int, group: dist.ProcessGroup) -> list[bytes]:
         """The bytes of all processes, padded to `length`."""
@@ -75,9 +73,7 @@ class TorchGroup(ProcessGroup):
 
     def gather(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         real = {name: tensor for name, tensor in tensors.items() if not tensor.is_meta}
-        specs = self.all_gather(
-            [(name, str(t.dtype).removeprefix("torch."), list(t.shape)) for name, t in real.items()]
-        )
+        specs = self.all_gather([(name, f"{t.dtype}".removeprefix("torch."), [*t.shape]) for name, t in real.items()])
         collected, known = dict(tensors) if self.is_rank_0 else {}, {name for name, _, _ in specs[0]}
         for source in range(1, self.world_size):
             for name, dtype, shape in specs[source]:
@@ -211,10 +207,8 @@ def joined(timeout: float, on_gpu: bool = False) -> Iterator[ProcessGroup]:
         dist.init_process_group(backend, store=store, rank=here.rank, world_size=here.world_size, timeout=limit)
     except (RuntimeError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), "")[:200]
-        raise Unavailable(
-            f"rank {here.rank} of {here.world_size} processes cannot reach the others: {reason}",
-            hint="start all of them",
-        ) from error
+        fault = f"rank {here.rank} of {here.world_size} processes cannot reach the others: {reason}"
+        raise Unavailable(fault, hint="start all of them") from error
     try:
         group = TorchGroup(here, limit)
         if file is not None and group.is_rank_0:

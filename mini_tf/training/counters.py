@@ -22,9 +22,9 @@ class Counters:
     """Losses and times of the run so far.
 
     best: lowest score of an evaluation (`BestMetric`). patience_counter: evaluations since it. met: whether the last
-    evaluation met `eval.until`. loss, steps: sum of the
-    training losses since the last evaluation and their number, skipped steps excluded. train_loss: their mean at the
-    last evaluation, NaN without a step. wall_seconds: total over all processes of this run.
+    evaluation met `eval.until`. loss, steps: sum of the training losses since the last evaluation and their number,
+    skipped steps excluded. train_loss: their mean at the last evaluation, NaN without a step. wall_seconds: total over
+    all processes of this run.
     """
 
     best: float = math.inf
@@ -41,21 +41,15 @@ class Counters:
     def save(self) -> dict[str, Any]:
         """As JSON; floats in hex, so exact."""
         floats = {name: getattr(self, name).hex() for name in ("best", "loss", "train_loss", "val_loss")}
-        return {
-            **floats,
-            "worse": self.patience_counter,
-            "steps": self.steps,
-            "met": self.met,
-            "wall_seconds": self.wall(),
-        }
+        numbers = {"worse": self.patience_counter, "steps": self.steps}
+        return {**floats, **numbers, "met": self.met, "wall_seconds": self.wall()}
 
     def load(self, saved: dict[str, Any]) -> None:
         for name in ("best", "loss", "train_loss", "val_loss"):
             setattr(self, name, float.fromhex(saved[name]))
         self.met = saved.get("met") is True
-        self.patience_counter, self.steps, self.wall_seconds = (
-            number(saved, name) for name in ("worse", "steps", "wall_seconds")
-        )
+        numbers = (number(saved, name) for name in ("worse", "steps", "wall_seconds"))
+        self.patience_counter, self.steps, self.wall_seconds = numbers
 
     def wall(self) -> float:
         return self.wall_seconds + time.monotonic() - self._started
@@ -67,14 +61,10 @@ class Counters:
 
     def is_spike(self, loss: float) -> bool:
         """Whether `loss` is far above the mean since the last evaluation; True only once per evaluation."""
-        if (
-            self._spike_seen
-            or self.steps < MIN_STEPS
-            or loss <= max(SPIKE_RATIO * self.mean_loss, self.mean_loss + SPIKE_MARGIN)
-        ):
-            return False
-        self._spike_seen = True
-        return True
+        bound = max(SPIKE_RATIO * self.mean_loss, self.mean_loss + SPIKE_MARGIN)
+        is_first = not self._spike_seen and self.steps >= MIN_STEPS and loss > bound
+        self._spike_seen |= is_first
+        return is_first
 
     def add_step(self, loss: float) -> None:
         self.loss, self.steps = self.loss + loss, self.steps + 1

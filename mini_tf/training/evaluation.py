@@ -147,16 +147,16 @@ def evaluate(
         if outputs is not None:
             outputs.finish()
         if isinstance(task, Task) and type(task).gradient_metrics is not Task.gradient_metrics:
-            with sharding.whole():
-                gradients = _gradient_metrics(
-                    task, objective.prepare_evaluation(next(packing.eval_rows(GRADIENT_ROWS, tokens))), setup
-                )
+            batch = objective.prepare_evaluation(next(packing.eval_rows(GRADIENT_ROWS, tokens)))
+            with sharding.whole(), torch.enable_grad(), setup.autocast():
+                gradients = task.gradient_metrics(batch.to(setup.device))
     task.train(was_training)
-    in_order = sorted((one for some in group.all_gather(measured) for one in some), key=itemgetter(0))
-    metrics = {name: total / max(count, 1) for name, (total, count) in _added(one for _, _, one, _ in in_order).items()}
+    in_order = sorted((of_batch for some in group.all_gather(measured) for of_batch in some), key=itemgetter(0))
+    added = _added(sums for _, _, sums, _ in in_order)
+    metrics = {name: total / max(count, 1) for name, (total, count) in added.items()}
     more = (group.on_rank_0(accumulator.scores) if accumulator is not None else {}) | gradients | metrics
-    scores = _scores(objective, packing.bytes_of, _added(one for _, one, _, _ in in_order), more)
-    return scores | _scores_by_source(objective, packing, [(source, one) for _, one, _, source in in_order])
+    scores = _scores(objective, packing.bytes_of, _added(losses for _, losses, _, _ in in_order), more)
+    return scores | _scores_by_source(objective, packing, [(source, losses) for _, losses, _, source in in_order])
 
 
 @contextmanager
@@ -210,17 +210,12 @@ def _scores(
     return scores | {"targets": max(sums[name][1] for name in losses)}
 
 
-def _gradient_metrics(task: Task, batch: Batch, setup: Setup) -> dict[str, float]:
-    with torch.enable_grad(), setup.autocast():
-        return task.gradient_metrics(batch.to(setup.device))
-
-
 def _scores_by_source(objective: Objective, packing: Packing, sums: Sequence[tuple[str, Sums]]) -> dict[str, float]:
     """The loss and bits per byte of each source of a mixture. sums: of each batch, with its source."""
     scores: dict[str, float] = {}
     for name in dict.fromkeys(source for source, _ in sums) if isinstance(packing, Mixture) else ():
-        own = _added(of_batch for source, of_batch in sums if source == name)
-        of_source = _scores(objective, partial(packing.bytes_of_source, name), own, {})  # type: ignore[attr-defined]
+        added = _added(of_batch for source, of_batch in sums if source == name)
+        of_source = _scores(objective, partial(packing.bytes_of_source, name), added, {})  # type: ignore[attr-defined]
         scores |= {f"{key}.{name}": of_source[key] for key in ("loss", "bits_per_byte") if key in of_source}
     return scores
 

@@ -73,14 +73,8 @@ def _shape(batch: Batch) -> _Shape:
 def _terms(shape: _Shape) -> list[float]:
     """Of whose products with factors FLOPs are the sum: tokens, pairs of tokens in a row, targets."""
     rows, length, source, targets = shape
-    return [
-        rows * length,
-        rows * source,
-        rows * length * length,
-        rows * length * source,
-        rows * source * source,
-        targets,
-    ]
+    pairs = [rows * length * length, rows * length * source, rows * source * source]
+    return [rows * length, rows * source, *pairs, targets]
 
 
 def forward_flops(forward: Callable[[], object], device: torch.device) -> int:

@@ -141,11 +141,8 @@ def train(
     modules = [*training.task.modules()]
     states = stream_states(training, at.step, at.state)
     group = training.reduction.group
-    steps = (
-        CapturedSteps(training, CUDAGraphs(training.setup.device)) if training.setup.graphs else EagerSteps(training)
-    )
-    refreshed = _refreshed(training.task)
-    device = training.setup.device
+    refreshed, device = _refreshed(training.task), training.setup.device
+    steps = CapturedSteps(training, CUDAGraphs(device)) if training.setup.graphs else EagerSteps(training)
     with prefetch(training.feed, at.step, device.type != "cpu", pinned=device.type == "cuda") as upcoming:
         for batches in upcoming:
             own = _sum_by_name(count for batch in batches for count in batch.counts.items())
@@ -170,7 +167,7 @@ def train(
             if report.problem is not None:  # the new states may not be finite either
                 states = before
             training.optimizer.zero_grad()
-            state: State = {str(micro): one for micro, one in states.items() if one is not None}
+            state: State = {str(micro): of_micro for micro, of_micro in states.items() if of_micro is not None}
             at = replace(report, seconds=everywhere[0][1], state=state or None)
             yield at
 
@@ -197,10 +194,9 @@ def _memory_faults(training: Training, at: Progress) -> Iterator[None]:
         smaller = [m for m in smaller if fitting is None or m <= fitting] or smaller[:1]
         if smaller and not (plan.stream and at.step):  # the state of a stream has the old micro-batch size
             hint = f"train.micro_batch_size={max(smaller)} continues the run; results may differ in the last bits"
-        reason = next(iter(str(error).splitlines()), "MemoryError")
-        raise StorageFault(
-            f"out of memory at step {at.step + 1}, with micro-batches of {rows} rows: {reason[:200]}", hint=hint
-        ) from error
+        reason = next(iter(str(error).splitlines()), "MemoryError")[:200]
+        fault = f"out of memory at step {at.step + 1}, with micro-batches of {rows} rows: {reason}"
+        raise StorageFault(fault, hint=hint) from error
 
 
 Number = TypeVar("Number", int, float)

@@ -96,9 +96,8 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> list[str]:
     for name in frozen:
         parameters[name].requires_grad_(False)
     if not any(parameter.requires_grad for parameter in parameters.values()):
-        raise RecipeFault(
-            "train.freeze: all parameters are frozen, at least one must be trainable", hint="remove a pattern"
-        )
+        fault = "train.freeze: all parameters are frozen, at least one must be trainable"
+        raise RecipeFault(fault, hint="remove a pattern")
     return frozen
 
 

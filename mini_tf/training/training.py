@@ -135,10 +135,8 @@ def stream_states(training: Training, step: int, saved: State | None) -> dict[in
             return {micro: task.start(feed.micro_batch_size) for micro in own}  # type: ignore[operator]
         if saved.keys() != {str(micro) for micro in range(feed.n_micro)}:
             size = feed.plan.batch_size // len(saved)
-            fault = f"the stream was saved in micro-batches of {size} rows"
-            raise RunFault(
-                f"{fault}; train.micro_batch_size is {feed.micro_batch_size}", hint=f"train.micro_batch_size={size}"
-            )
+            fault = f"the stream was saved in micro-batches of {size} rows; train.micro_batch_size is"
+            raise RunFault(f"{fault} {feed.micro_batch_size}", hint=f"train.micro_batch_size={size}")
         batches = zip(own, feed.micro_batches(step), strict=True)
         return {micro: _validated(task, training.setup, batch, saved[str(micro)], micro) for micro, batch in batches}
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from commands import EXACT, compared, minitf, refused, trained
 from data_of import dataset_of
-from test_run_sets import DEAD, assert_same, at_call, figures, os, train_and_die
+from test_killed import die, dies
+from test_run_sets import assert_same, at_call, figures
 from tiny_tasks import OPINIONS, opinions
 
 from mini_tf.data.examples import Example
@@ -44,13 +45,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three folds that nobody interrupted."""
-    return trained(
-        tmp_path_factory.mktemp("folds") / "whole",
-        *SMALL,
-        f"data.train={data}",
-        "data.split={folds: 3}",
-        recipe="bert-nano",
-    )
+    ways = (*SMALL, f"data.train={data}", "data.split={folds: 3}")
+    return trained(tmp_path_factory.mktemp("folds") / "whole", *ways, recipe="bert-nano")
 
 
 def held_out(examples: list[int], folds: int) -> list[list[int]]:
@@ -139,7 +135,7 @@ def test_folds_that_are_killed_and_started_again_end_with_the_same_bytes(
     deed: str, number: int, after: bool, whole: Path, data: Path, tmp_path: Path
 ) -> None:
     arguments = ("bert-nano", *SMALL, f"data.train={data}", "data.split={folds: 3}", "-d", tmp_path / "cut")
-    train_and_die(partial(at_call, deed, number, after, lambda: os._exit(DEAD)), arguments, recipe=())
+    dies(partial(at_call, deed, number, after, die), "pretrain", *arguments)
     done = minitf("finetune", *arguments)
     assert done.exit_code == 0, done.stderr
     assert_same(tmp_path / "cut", whole)
@@ -168,14 +164,8 @@ def test_folds_of_seeds_have_the_means_over_their_seeds(data: Path, tmp_path: Pa
 
 
 def test_folds_of_ensembles_are_judged_by_their_ensembles(data: Path, tmp_path: Path) -> None:
-    ways = (
-        *SMALL,
-        "train.steps=1",
-        f"data.train={data}",
-        "train.seeds=2",
-        "train.ensemble=mean",
-        "data.split={folds: 2}",
-    )
+    ensembles = ("train.seeds=2", "train.ensemble=mean", "data.split={folds: 2}")
+    ways = (*SMALL, "train.steps=1", f"data.train={data}", *ensembles)
     with compared():
         run = trained(tmp_path / "run", *ways, recipe="bert-nano")
     each, log = [figures(fold) for fold in finding.member_folders(run)], (run / "log.txt").read_text()
@@ -253,13 +243,8 @@ def _vocabulary(run: Path) -> dict[str, int]:
 
 def test_a_class_that_is_only_in_one_fold_is_named_before_anything_is_trained(tmp_path: Path) -> None:
     rows = [*ROWS, {"text": "a strange soup", "label": "rare"}]
-    ways = (
-        "bert-nano",
-        *SMALL,
-        "train.steps=1",
-        f"data.train={opinions(tmp_path / 'rare.jsonl', rows)}",
-        "data.split={folds: 3}",
-    )
+    data = f"data.train={opinions(tmp_path / 'rare.jsonl', rows)}"
+    ways = ("bert-nano", *SMALL, "train.steps=1", data, "data.split={folds: 3}")
     refused(minitf("finetune", *ways, "-d", tmp_path / "run"), " of 3: ", "'rare'", "objective.labels", exit_code=4)
     assert not (tmp_path / "run").exists()
     done = minitf("finetune", *ways, "objective.labels=[good, bad, rare]", "-d", tmp_path / "run")

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 import torch
 from commands import EXACT, ROOT, TINY, minitf, refused, tiny_model, trained
 from safetensors.torch import load_file
+from test_killed import DEAD, die, die_at_record, dies
 from torch import Tensor
 
 from mini_tf.nn.lora import adapt
@@ -28,14 +28,8 @@ from mini_tf.run.folder import Run
 from mini_tf.trained.opening import open_trained
 
 STEPS = 5
-SHORT = (
-    *EXACT,
-    "runtime.precision=fp32",
-    "runtime.compile=false",
-    "log.samples=0",
-    "eval.translations=0",
-    "train.micro_batch_size=8",
-)
+SETTLED = (*EXACT, "runtime.precision=fp32", "runtime.compile=false", "train.micro_batch_size=8")
+SHORT = (*SETTLED, "log.samples=0", "eval.translations=0")
 OFTEN = (f"train.steps={STEPS}", "checkpoint.every_steps=2", "eval.every_steps=2", "log.every_steps=1")
 OPINIONS = (f"data={{train: {ROOT / 'data' / 'opinions.tsv'}, split: 20%}}", "objective=classify", "model.kind=encoder")
 QUESTIONS = (f"data={{train: {ROOT / 'data' / 'questions.jsonl'}, split: 20%}}", "objective=instruct")
@@ -144,18 +138,12 @@ def test_fine_tuning_twice_works_by_recipes_alone(tmp_path: Path, monkeypatch: p
     refused(minitf("finetune", "c.yaml", "-n", "d"), "no such run", exit_code=3)
 
 
-@pytest.mark.parametrize("kind", TASKS)
-def test_the_resolved_recipe_reproduces_the_run(kind: str, begun: Path, tmp_path: Path) -> None:
-    changes = {
-        "encoder": [(), (LORA.format("false"),)],
-        "decoder": [(LORA.format("true"), "optimizer.layer_decay=0.8")],
-    }
-    for number, more in enumerate(changes[kind]):
-        first, again = tmp_path / f"first{number}", tmp_path / f"again{number}"
-        finetune(*task(begun, kind, *more), "-d", first)
-        finetune("-d", again, recipe=first / "resolved.yaml")
-        assert_same(first, again)
-        assert (again / "resolved.yaml").read_bytes() == (first / "resolved.yaml").read_bytes()
+def test_the_resolved_recipe_reproduces_the_run(begun: Path, tmp_path: Path) -> None:
+    first, again = tmp_path / "first", tmp_path / "again"
+    finetune(*task(begun, "decoder", LORA.format("true"), "optimizer.layer_decay=0.8"), "-d", first)
+    finetune("-d", again, recipe=first / "resolved.yaml")
+    assert_same(first, again)
+    assert (again / "resolved.yaml").read_bytes() == (first / "resolved.yaml").read_bytes()
 
 
 def test_another_run_to_begin_with_under_the_same_path_is_another_run(begun: Path, tmp_path: Path) -> None:
@@ -169,11 +157,7 @@ def test_another_run_to_begin_with_under_the_same_path_is_another_run(begun: Pat
         "was started with other contents of init",
         exit_code=5,
     )
-    named = [
-        minitf("finetune", TINY, *arguments, f"model.init_from={place / 'encoder'}", "-n", "x", "-d", tmp_path)
-        for place in (begun,)
-    ]
-    assert named[0].exit_code == 0
+    finetune(*arguments, f"model.init_from={begun / 'encoder'}", "-n", "x", "-d", tmp_path)
     assert (tmp_path / "x" / "model.safetensors").read_bytes() == (tmp_path / "run" / "model.safetensors").read_bytes()
     ids = {json.loads((tmp_path / name / "run.json").read_text())["run_id"] for name in ("run", "x")}
     assert len(ids) == 1
@@ -182,8 +166,7 @@ def test_another_run_to_begin_with_under_the_same_path_is_another_run(begun: Pat
 # Adapted and frozen.
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize(("kind", "optimizer"), [("encoder", "adamw"), ("decoder", "muon")])
 def test_an_adapter_learns_beside_what_stays_to_the_bit(kind: str, optimizer: str, begun: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     said = finetune(*task(begun, kind, LORA.format("false"), f"optimizer.kind={optimizer}"), "-d", run)
@@ -197,20 +180,16 @@ def test_an_adapter_learns_beside_what_stays_to_the_bit(kind: str, optimizer: st
     assert any(after[name].any() for name in narrow if ".B." in name)
     kept = {name.removesuffix(".exp_avg").removesuffix(".exp_avg_sq") for name in checkpoint(run, name="optimizer")}
     assert kept - {"step"} == narrow | new
-    trainable, total = (
-        sum(after[name].numel() for name in narrow | new),
-        sum(tensor.numel() for tensor in after.values()),
-    )
+    trainable, total = (sum(after[name].numel() for name in names) for names in (narrow | new, after))
     assert f"trainable parameters: {trainable:,} of {total:,} ({100 * trainable / total:.1f} %)" in said
     assert load_file(run / "model.safetensors").keys() == after.keys()
 
 
-@pytest.mark.parametrize("kind", TASKS)
-def test_an_adapted_run_opens_as_a_plain_model_with_the_same_outputs(kind: str, begun: Path, tmp_path: Path) -> None:
+def test_an_adapted_run_opens_as_a_plain_model_with_the_same_outputs(begun: Path, tmp_path: Path) -> None:
     """Of both ways to publish it, of its best checkpoint, of others, and of the mean of two."""
     apart, merged = tmp_path / "apart", tmp_path / "merged"
     for run, merge in ((apart, "false"), (merged, "true")):
-        finetune(*task(begun, kind, LORA.format(merge)), "-d", run)
+        finetune(*task(begun, "encoder", LORA.format(merge)), "-d", run)
     assert best(apart) == best(merged)
     assert checkpoint(apart).keys() == checkpoint(merged).keys()
     for step in (best(apart), STEPS):
@@ -290,17 +269,8 @@ def test_what_learns_as_a_whole_is_known_when_the_run_is_opened(begun: Path, tmp
     assert {"new: none", "unused: none"} <= set(log)
     pairs = f"data={{train: {ROOT / 'tests' / 'data' / 'reversed.tsv'}, fields: {{source: source, target: target}}}}"
     third = tmp_path / "third"
-    finetune(
-        *SHORT,
-        *OFTEN,
-        "model.kind=encoder_decoder",
-        f"model.init_from={begun / 'encoder'}",
-        pairs,
-        "eval.tokens=200",
-        everything,
-        "-d",
-        third,
-    )
+    crossed = ("model.kind=encoder_decoder", f"model.init_from={begun / 'encoder'}", pairs, "eval.tokens=200")
+    finetune(*SHORT, *OFTEN, *crossed, everything, "-d", third)
     crosses = {name for name in checkpoint(third) if ".cross." in name}
     assert crosses
     assert not any(NARROW in name for name in crosses)
@@ -332,11 +302,10 @@ def test_a_run_may_begin_with_an_adapted_one(merge: str, begun: Path, tmp_path: 
     ]
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_what_is_frozen_is_published_as_it_was_to_the_bit(optimizer: str, begun: Path, tmp_path: Path) -> None:
-    """With weight decay and layer-wise decay; and nothing is kept of it in the optimizer."""
+def test_what_is_frozen_is_published_as_it_was_to_the_bit(begun: Path, tmp_path: Path) -> None:
+    """With weight decay and layer-wise decay; other optimizers are in test_training_freezing.py."""
     run, patterns = tmp_path / "run", "train.freeze=[embedding.*, stack.layers.0.*]"
-    decays = (f"optimizer.kind={optimizer}", "optimizer.weight_decay=0.5", "optimizer.layer_decay=0.7")
+    decays = ("optimizer.kind=muon", "optimizer.weight_decay=0.5", "optimizer.layer_decay=0.7")
     finetune(*task(begun, "encoder", patterns, *decays), "-d", run)
     before, after = load_file(begun / "encoder" / "model.safetensors"), load_file(run / "model.safetensors")
     frozen = {name for name in before if name.startswith(("embedding.", "stack.layers.0."))}
@@ -374,41 +343,17 @@ def test_what_cannot_learn_is_refused(overrides: tuple[str, ...], words: str, be
 
 # Stopped, killed, continued, extended.
 
-DEAD = 9
 CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "frozen": ("encoder", ("train.freeze=[embedding.*]", "model.dropout_rate=0.1", "objective.token_dropout_rate=0.1")),
     "classify-lora": ("encoder", (LORA.format("true"), "model.dropout_rate=0.1")),
     "instruct-lora-muon": ("decoder", (LORA.format("false"), "optimizer.kind=muon", "optimizer.layer_decay=0.8")),
-    "instruct-merged": ("decoder", (LORA.format("true"), "eval.patience=9")),
 }
 
 
-def die_at(deed: str, at: Callable[[Any], bool] = lambda first: True) -> None:
-    """Let the process die right after a call of one of Run's methods, the first argument of which is such."""
+def die_at(deed: str) -> None:
+    """Let the process die right after a call of one of Run's methods."""
     done = getattr(Run, deed)
-
-    def told(self: Run, *given: Any, **named: Any) -> Any:
-        result = done(self, *given, **named)
-        if at(given[0] if given else None):
-            os._exit(DEAD)
-        return result
-
-    setattr(Run, deed, told)
-
-
-def die_at_record(step: int) -> None:
-    die_at("record", lambda report: report["step"] == step)
-
-
-def train_and_die(prepare: Callable[[], object], arguments: tuple[str | Path, ...]) -> None:
-    pid = os.fork()
-    if pid == 0:
-        try:
-            prepare()
-            minitf("finetune", TINY, *arguments)
-        finally:
-            os._exit(70)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == DEAD
+    setattr(Run, deed, lambda *given, **named: (done(*given, **named), die()))
 
 
 @pytest.mark.parametrize(
@@ -419,17 +364,18 @@ def test_a_run_that_dies_after_every_step_and_is_extended_ends_with_the_same_byt
 ) -> None:
     kind, overrides = CASES[case]
     arguments = task(begun, kind, *overrides)
+    command = ("finetune", TINY, *arguments)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     finetune(*arguments, "-d", whole)
     for step in range(1, STEPS + 1) if case == "frozen" else (2, STEPS):
-        train_and_die(partial(die_at_record, step), (*arguments, "-d", cut))
+        dies(partial(die_at_record, step), *command, "-d", cut)
     for deed in ("save", "publish"):
-        train_and_die(partial(die_at, deed), (*arguments, "-d", cut))
+        dies(partial(die_at, deed), *command, "-d", cut)
     finetune(*arguments, "-d", cut)
     assert_same(whole, cut)
     assert "already complete" in finetune(*arguments, "-d", cut)
     finetune(*arguments, "-d", whole, "--extend", "3")
-    train_and_die(partial(die_at_record, STEPS + 2), (*arguments, "-d", cut, "--extend", "3"))
+    dies(partial(die_at_record, STEPS + 2), *command, "-d", cut, "--extend", "3")
     finetune(*arguments, "-d", cut)
     assert json.loads((cut / "run.json").read_text())["step"] == STEPS + 3
     assert_same(whole, cut)
@@ -488,14 +434,13 @@ def test_several_seeds_begin_with_the_same_run(begun: Path, tmp_path: Path) -> N
 # Without the run that it began with.
 
 
-@pytest.mark.parametrize("overrides", [("train.freeze=[embedding.*]",), (LORA.format("true"),)])
-def test_a_run_goes_on_without_the_one_it_began_with(overrides: tuple[str, ...], begun: Path, tmp_path: Path) -> None:
+def test_a_run_goes_on_without_the_one_it_began_with(begun: Path, tmp_path: Path) -> None:
     base = Path(shutil.copytree(begun, tmp_path / "begun"))
-    arguments = task(base, "encoder", *overrides)
+    arguments = task(base, "encoder", LORA.format("true"))
     whole, cut, bare = (tmp_path / name for name in ("whole", "cut", "bare"))
     finetune(*arguments, "-d", whole)
-    train_and_die(partial(die_at_record, 3), (*arguments, "-d", cut))
-    train_and_die(partial(die_at_record, 1), (*arguments, "-d", bare))
+    dies(partial(die_at_record, 3), "finetune", TINY, *arguments, "-d", cut)
+    dies(partial(die_at_record, 1), "finetune", TINY, *arguments, "-d", bare)
     shutil.move(base, tmp_path / "moved")
     assert "already complete" in finetune("-d", whole, recipe=whole)
     assert f"continuing {cut} from step 2" in finetune("-d", cut, recipe=cut)
@@ -541,7 +486,7 @@ def test_a_merged_model_whose_run_died_before_it_told_of_it_can_be_used(begun: P
 
         folder.replace = told
 
-    train_and_die(die_when_published, (*arguments, "-d", run))
+    dies(die_when_published, "finetune", TINY, *arguments, "-d", run)
     record = json.loads((run / "run.json").read_text())
     assert (record["model"], record["publishing"]) == (
         None,

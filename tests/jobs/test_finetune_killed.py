@@ -10,19 +10,9 @@ from test_killed import ENCODING, LEARNING, MODEL, SAVING, Training, assert_same
 
 TASK = (
     *(f"data={{train: {ROOT / 'data' / 'opinions.tsv'}, split: 20%}}", "objective=classify", "model.kind=encoder"),
-    *(
-        "train.steps=30",
-        "train.batch_size=8",
-        "train.micro_batch_size=4",
-        "checkpoint.every_steps=3",
-        "eval.every_steps=5",
-    ),
-    *(
-        "log.every_steps=1",
-        "adapter={rank: 4, merge: true}",
-        "train.freeze=[stack.layers.0.*]",
-        "model.dropout_rate=0.2",
-    ),
+    *("train.steps=30", "train.batch_size=8", "train.micro_batch_size=4", "checkpoint.every_steps=3"),
+    *("eval.every_steps=5", "log.every_steps=1", "adapter={rank: 4, merge: true}"),
+    *("train.freeze=[stack.layers.0.*]", "model.dropout_rate=0.2"),
 )
 
 

@@ -67,17 +67,8 @@ class Training:
 
     def __init__(self, place: Path, arguments: Sequence[str], threads: int) -> None:
         self.folder, self.cache = place / "run", place / "cache"
-        self.command = [
-            sys.executable,
-            "-m",
-            "mini_tf",
-            "pretrain",
-            *arguments,
-            *PINNED,
-            f"runtime.threads={threads}",
-            "-d",
-            str(self.folder),
-        ]
+        settings = (*arguments, *PINNED, f"runtime.threads={threads}")
+        self.command = [sys.executable, "-m", "mini_tf", "pretrain", *settings, "-d", str(self.folder)]
 
     def start(self) -> "subprocess.Popen[bytes]":
         threads, quiet = ("OMP_NUM_THREADS", "OMP_THREAD_LIMIT"), subprocess.DEVNULL
@@ -171,13 +162,8 @@ def assert_same(one: dict[str, bytes], other: dict[str, bytes]) -> None:
 
 MODEL = "model={{kind: {}, d_model: 16, n_layers: 2, n_heads: 2, dropout_rate: 0.1}}"
 SMALL = (
-    *(
-        "train.steps=24",
-        "train.context=48",
-        "train.batch_size=8",
-        "train.micro_batch_size=8",
-        "checkpoint.every_steps=4",
-    ),
+    *("train.steps=24", "train.context=48", "train.batch_size=8", "train.micro_batch_size=8"),
+    "checkpoint.every_steps=4",
     *("eval.every_steps=9", "eval.tokens=500", "log.every_steps=1", "generate.max_new_tokens=20"),
 )
 PAIRS = (
@@ -255,13 +241,8 @@ def test_a_shipped_recipe_survives_kill_9(
 # Forks die in place of whole processes: no second import of torch, so all of it takes a tenth of a second.
 
 STEPS = 6
-UNEVEN = (
-    f"train.steps={STEPS}",
-    "checkpoint.every_steps=3",
-    "eval.every_steps=2",
-    "eval.tokens=300",
-    "log.every_steps=1",
-)
+DUE = ("checkpoint.every_steps=3", "eval.every_steps=2", "eval.tokens=300", "log.every_steps=1")
+UNEVEN = (f"train.steps={STEPS}", *DUE)
 
 
 def train(*arguments: str | Path) -> None:
@@ -269,13 +250,13 @@ def train(*arguments: str | Path) -> None:
     assert done.exit_code == 0, done.stderr
 
 
-def train_and_die(prepare: Callable[[], object], *arguments: str | Path) -> None:
-    """Train in a fork that has to die, as `prepare` sets it up to."""
+def dies(prepare: Callable[[], object], *command: str | Path) -> None:
+    """Run a command in a fork that has to die, as `prepare` sets it up to."""
     pid = os.fork()
     if pid == 0:
         try:
             prepare()
-            train(*arguments)
+            minitf(*command)
         finally:
             os._exit(70)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == DEAD
@@ -303,22 +284,15 @@ def die_at_record(step: int) -> None:
 RECIPES = {
     "micro-batches": ("train.micro_batch_size=2", "model.dropout_rate=0.2", "data.pack=docs"),
     "muon": (
-        "optimizer.kind=muon",
-        "optimizer.lr=0.02",
-        "model.dropout_rate=0.1",
-        "train.stream=true",
-        "model.attention={kind: softmax, memory_length: 24, memory_cache: inputs}",
-        "model.positions=alibi",
+        *("optimizer.kind=muon", "optimizer.lr=0.02", "model.dropout_rate=0.1", "train.stream=true"),
+        *("model.attention={kind: softmax, memory_length: 24, memory_cache: inputs}", "model.positions=alibi"),
     ),
     "P5-encoder": (
         *(tiny_model("encoder"), "model.dropout_rate=0.1", "objective.scheme=whole_word"),
         *("checkpoint.keep_best=0", "checkpoint.keep_last=1"),
     ),
     "P5-encoder_decoder": (
-        *PAIRS,
-        *BY_TOKENS,
-        tiny_model("encoder_decoder"),
-        "model.dropout_rate=0.2",
+        *(*PAIRS, *BY_TOKENS, tiny_model("encoder_decoder"), "model.dropout_rate=0.2"),
         *("generate.num_beams=3", "generate.max_new_tokens=8"),
     ),
     "patience": ("eval.patience=2", "eval.every_steps=1", "optimizer.lr=1", "schedule.kind=constant"),
@@ -338,7 +312,7 @@ def test_a_run_that_dies_after_a_step_and_again_ends_with_the_same_bytes(name: s
     last = record["step"]
     assert last < STEPS if name in ("patience", "until") else last == STEPS
     for step in (2, last - 1):
-        train_and_die(partial(die_at_record, step), *recipe, "-d", tmp_path / "cut")
+        dies(partial(die_at_record, step), "pretrain", TINY, *EXACT, *UNEVEN, *recipe, "-d", tmp_path / "cut")
     train(*recipe, "-d", tmp_path / "cut")
     assert_same(product(tmp_path / "cut"), product(tmp_path / "whole"))
     metrics = json.loads((tmp_path / "cut" / "run.json").read_text())["metrics"]
@@ -362,21 +336,9 @@ def test_translations_on_the_way_leave_no_trace_in_what_is_learnt(tmp_path: Path
     assert learnt[0] == learnt[1]
 
 
-DEEDS = tuple(
-    [
-        "start",
-        "resume",
-        "record",
-        "save",
-        "rotate",
-        "publish",
-        "record_auto",
-        "extend",
-        "write",
-        "write_sample",
-        "plot_losses",
-        "finish",
-    ]
+DEEDS = (
+    *("start", "resume", "record", "save", "rotate", "publish", "record_auto"),
+    *("extend", "write", "write_sample", "plot_losses", "finish"),
 )
 """What a run does to its folder."""
 
@@ -430,7 +392,7 @@ def test_a_run_that_dies_before_or_after_anything_it_does_ends_with_the_same_byt
         cut = tmp_path / f"cut-{moment}"
         if extend:
             shutil.copytree(tmp_path / "begun", cut)
-        train_and_die(partial(die_at, moment), *recipe, *extend, "-d", cut)
+        dies(partial(die_at, moment), "pretrain", TINY, *EXACT, *UNEVEN, *recipe, *extend, "-d", cut)
         train(*recipe, *extend, "-d", cut)
         assert_same(product(cut), product(tmp_path / "whole"))
 

@@ -7,10 +7,9 @@ import shutil
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
-from commands import DATA, QUIET, TINY, minitf, tiny_model, trained
+from commands import DATA, QUIET, TINY, evaluated, lines, minitf, record, tiny_model, trained
 from safetensors.numpy import load_file
 from test_models import pairs_of
 
@@ -22,28 +21,15 @@ N_ROWS = 329
 """Rows of 48 tokens an epoch of tiny.txt has; one is given up so that later epochs may begin elsewhere."""
 
 
-def record(run: Path) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads((run / "run.json").read_text())
-    return made
-
-
-def lines(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-def evaluated(run: Path, *more: str) -> dict[str, Any]:
-    done = minitf("evaluate", run, *more, "--json")
-    assert done.exit_code == 0, done.stderr
-    metrics: dict[str, Any] = json.loads(done.stdout)["metrics"]
-    return metrics
-
-
+POSITIONS = ("learned", "rotary", "t5")
+"""Of softmax attention; others are tried by test_models_contract.py."""
 CASES = [("decoder", *pair) for pair in pairs_of("decoder") if pair[0] != "toy"]
+CASES = [case for case in CASES if case[1] != "softmax" or case[2] in POSITIONS]
 CASES += [("encoder", *pair) for pair in pairs_of("encoder") if pair not in pairs_of("decoder") or pair[1] == "t5"]
 
 
 @pytest.mark.parametrize(("model", "mixer", "positions"), CASES)
-def test_every_mixer_and_every_position_trains(model: str, mixer: str, positions: str, tmp_path: Path) -> None:
+def test_every_mixer_and_some_positions_train(model: str, mixer: str, positions: str, tmp_path: Path) -> None:
     ask = (tiny_model(model), f"model.attention.kind={mixer}", f"model.positions.kind={positions}", "data.pack=docs")
     run = trained(tmp_path / "run", "train.steps=2", "log.every_steps=1", *ask)
     assert evaluated(run)["loss"] == pytest.approx(record(run)["metrics"]["val.loss"], abs=1e-6)
@@ -58,8 +44,9 @@ def test_what_does_not_attach_is_refused(tmp_path: Path) -> None:
     assert "alibi is not supported by simple attention" in refused.stderr
 
 
-@pytest.mark.parametrize("objective", ["next_token", "masked"])
-@pytest.mark.parametrize("pack", ["docs", "none", "concat"])
+@pytest.mark.parametrize(
+    ("pack", "objective"), [("docs", "next_token"), ("none", "masked"), ("concat", "next_token"), ("docs", "masked")]
+)
 def test_a_run_records_what_evaluate_measures_however_the_text_is_packed(
     pack: str, objective: str, tmp_path: Path
 ) -> None:
@@ -76,13 +63,7 @@ def test_a_run_records_what_evaluate_measures_however_the_text_is_packed(
 
 @pytest.mark.parametrize(
     ("horizon", "steps"),
-    [
-        ("steps=3", 3),
-        ("epochs=0.5", -(-N_ROWS // 16)),
-        ("tokens=2k", -(-2000 // (8 * 48))),
-        ("tokens=1", 1),
-        ("epochs=1.0", -(-N_ROWS // 8)),
-    ],
+    [("epochs=0.5", -(-N_ROWS // 16)), ("tokens=2k", -(-2000 // (8 * 48)))],
 )
 def test_a_horizon_is_so_many_steps(horizon: str, steps: int, tmp_path: Path) -> None:
     run = trained(tmp_path / "run", f"train.{horizon}", "eval.every_steps=1000")
@@ -105,14 +86,8 @@ def test_training_by_the_clock_ends_when_the_time_is_up_and_evaluates_and_saves_
 
 
 def test_patience_ends_a_run_that_gets_no_better_and_the_best_model_is_kept(tmp_path: Path) -> None:
-    run = trained(
-        tmp_path / "run",
-        "train.steps=200",
-        "optimizer.lr=0.3",
-        "schedule.kind=constant",
-        "eval.every_steps=5",
-        "eval.patience=3",
-    )
+    worse = ("train.steps=200", "optimizer.lr=0.3", "schedule.kind=constant", "eval.every_steps=5", "eval.patience=3")
+    run = trained(tmp_path / "run", *worse)
     losses = [line["val.loss"] for line in lines(run) if "val.loss" in line]
     made, best = record(run), min(losses)
     assert made["step"] < 200
@@ -130,8 +105,7 @@ def test_a_part_of_the_held_out_text_is_enough_on_the_way_but_not_at_the_end(tmp
     assert lines(run)[-1]["val.loss"] != record(run)["metrics"]["val.loss"]
 
 
-@pytest.mark.parametrize("kind", ["decoder", "encoder"])
-@pytest.mark.parametrize("pack", ["docs", "none", "concat"])
+@pytest.mark.parametrize(("kind", "pack"), [("decoder", "docs"), ("encoder", "none"), ("decoder", "concat")])
 def test_a_kilobyte_of_text_trains_with_a_warning(kind: str, pack: str, tmp_path: Path) -> None:
     text = tmp_path / "small.txt"
     text.write_text((DATA / "tiny.txt").read_text()[:1000])
@@ -205,19 +179,7 @@ def test_a_tokenizer_may_be_another_runs_or_a_file_even_one_that_lacks_special_t
     bare.save(str(tmp_path / "bare.json"))
     run = trained(tmp_path / "run", "train.steps=2", tiny_model("encoder"), f"tokenizer.path={tmp_path / 'bare.json'}")
     assert Tokenizer.load(run).vocabulary.size == len(letters) + 2
-    assert (
-        "the tokenizer has no mask token; [MASK] was added"
-        in minitf(
-            "pretrain",
-            TINY,
-            *QUIET,
-            "train.steps=1",
-            tiny_model("encoder"),
-            f"tokenizer.path={tmp_path / 'bare.json'}",
-            "-d",
-            tmp_path / "said",
-        ).stderr
-    )
+    assert "the tokenizer has no mask token; [MASK] was added" in (run / "log.txt").read_text()
     assert evaluated(run)["loss"] == pytest.approx(record(run)["metrics"]["val.loss"], abs=1e-6)
 
 
@@ -226,9 +188,8 @@ def test_a_run_whose_text_has_changed_is_neither_continued_nor_judged_by_it(tmp_
     run = trained(tmp_path / "run", "train.steps=2", f"data.train={text}")
     moved = shutil.move(text, tmp_path / "moved.txt")
     assert minitf("evaluate", run).exit_code == 4
-    assert (
-        "already complete" in minitf("pretrain", TINY, *QUIET, "train.steps=2", f"data.train={moved}", "-d", run).stderr
-    )
+    again = minitf("pretrain", TINY, *QUIET, "train.steps=2", f"data.train={moved}", "-d", run)
+    assert "already complete" in again.stderr
     Path(text).write_text("Something else. " * 100)
     refused = minitf("evaluate", run)
     assert refused.exit_code == 5

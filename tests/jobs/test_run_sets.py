@@ -4,18 +4,17 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import typer
 import yaml
 from commands import EXACT, TINY, minitf, refused, trained
+from test_killed import die, dies
 
-from mini_tf.cli.pretrain import finetune
 from mini_tf.cli.terminal.gate_checks import check_gates
 from mini_tf.jobs import run_sets
 from mini_tf.jobs.set_metrics import main_metric, median_run, spread
@@ -185,8 +184,6 @@ def test_a_baseline_has_one_value_for_all_seeds_and_one_for_each_fold() -> None:
 
 # Killed and stopped.
 
-DEAD = 9
-
 
 def at_call(deed: str, number: int, after: bool, happens: Callable[[], object]) -> None:
     """Let it happen before or after the given call of one of Run's methods, or of run_sets, counted from 1."""
@@ -208,20 +205,6 @@ def owner(deed: str) -> Any:
     return Run if hasattr(Run, deed) else run_sets
 
 
-def train_and_die(
-    prepare: Callable[[], object], arguments: Sequence[str | Path], recipe: Sequence[str] = (TINY,)
-) -> None:
-    """Train in a fork that has to die, as `prepare` sets it up to."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            prepare()
-            minitf("pretrain", *recipe, *arguments)
-        finally:
-            os._exit(70)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == DEAD
-
-
 @pytest.mark.parametrize(
     ("deed", "number", "after"),
     [
@@ -230,7 +213,6 @@ def train_and_die(
         ("finish", 1, False),
         ("finish", 1, True),  # between the first seed and the second
         ("write_metrics", 1, True),
-        ("record", 7, True),
         ("save", 4, False),
         ("copy_model", 1, False),
         ("copy_model", 1, True),
@@ -241,7 +223,7 @@ def test_seeds_that_are_killed_and_started_again_end_with_the_same_bytes(
     deed: str, number: int, after: bool, whole: Path, tmp_path: Path
 ) -> None:
     arguments = (*SEEDS, "-d", tmp_path / "cut")
-    train_and_die(partial(at_call, deed, number, after, lambda: os._exit(DEAD)), arguments)
+    dies(partial(at_call, deed, number, after, die), "pretrain", TINY, *arguments)
     finished = {
         name: os.stat(tmp_path / "cut" / name / "model.safetensors").st_mtime_ns
         for name in FOLDERS
@@ -392,12 +374,10 @@ def _raise(error: Exception) -> None:
     ("overrides", "figure", "words"),
     [
         (("train.seeds=2",), "val.accuracy.mean", ""),
-        (("train.seeds=2",), "minutes.max", ""),
         ((), "val.accuracy.std", "std needs several seeds or folds"),
         (("train.seeds=2",), "val.accuracy.median", "not a metric of training"),
         ((), "val.acuracy", "not a metric of training; did you mean val.accuracy?"),
         (("train.seeds=2",), "val.acuracy.mean", "did you mean val.accuracy.mean?"),
-        (("objective.kind=classify",), "baseline.acc", "did you mean baseline.accuracy?"),
         (("objective.kind=classify",), "baseline.majority.acuracy", "did you mean baseline.majority.accuracy?"),
         (("objective.kind=classify",), "baseline.accuracy.mean", "not a metric of training"),
         (("objective.kind=classify", "data.split={folds: 3}"), "baseline.accuracy.mean", ""),
@@ -405,25 +385,17 @@ def _raise(error: Exception) -> None:
         ((), "val.rougeL", "it belongs to instruct and seq2seq, and the objective is next_token"),
         ((*TURNS, "eval.translations=0"), "val.rougeL", "eval.translations is 0: no text is generated"),
         (TURNS, "val.rougeL", ""),
-        (TURNS, "val.bits_per_byte", "not a metric of training"),
         ((), "val.bits_per_byte", ""),
         (("model.kind=encoder",), "val.bits_per_byte", "not a metric of training"),
-        (("objective.kind=classify",), "val.perplexity", "not a metric of training"),
-        (("objective.kind=classify",), "val.bits_per_byte", "not a metric of training"),
         (("objective.kind=regress",), "val.accuracy", "not a metric of training"),
         (("objective={kind: tag, labels: [O, B-x, I-x]}",), "val.f1_macro", "not a metric of training"),
         (("objective={kind: tag, labels: [NOUN, VERB]}",), "val.f1_macro", ""),
-        (("objective={kind: tag, labels: [NOUN, VERB]}",), "val.entity_f1", "not a metric of training"),
         (("objective={kind: tag, labels: [O, B-x, I-x]}",), "val.entity_f1.y", "there is no class 'y'"),
         (("objective={kind: tag, labels: [O, B-x, I-x]}",), "val.entity_f1.x", ""),
         ((), "val.f1.", "not a metric of training"),
-        (("objective.kind=classify",), "val.f1.positive", ""),
         (("objective.kind=classify",), "val.f1.mean", ""),
         (("objective.kind=classify", "train.seeds=2"), "val.f1.positive.min", ""),
-        (("objective.kind=classify", "train.seeds=2"), "val.matthews.std", ""),
         (("objective.kind=classify",), "val.entity_f1", "it belongs to tag, and the objective is classify"),
-        (("objective.kind=tag",), "val.entity_f1", ""),
-        (("objective.kind=regress",), "val.spearman", ""),
     ],
 )
 def test_a_gate_is_refused_where_a_run_can_never_meet_it(overrides: tuple[str, ...], figure: str, words: str) -> None:
@@ -436,47 +408,19 @@ def test_a_gate_is_refused_where_a_run_can_never_meet_it(overrides: tuple[str, .
     assert words in f"{refusal.value.message}; {refusal.value.hint}"
 
 
-@pytest.fixture
-def tasks() -> typer.Typer:
-    """`finetune` in a program of its own, beside another command, so that it is named."""
-    app = typer.Typer()
-    app.command("finetune")(finetune)
-    app.command("other")(lambda: None)
-    return app
-
-
-def run_task(tasks: typer.Typer, *arguments: str | Path) -> int:
-    return int(typer.main.get_command(tasks)(args=["finetune", *map(str, arguments)], standalone_mode=False) or 0)
-
-
-def test_finetune_without_a_recipe_names_those_for_tasks(
-    tasks: typer.Typer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written = {
-        "stars": "objective: {kind: classify}",
-        "short": "objective: seq2seq",
-        "plain": "train: {steps: 1}",
-        "mask": "objective: masked",
-    }
+def test_finetune_without_a_recipe_names_those_for_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = {"stars": "objective: {kind: classify}", "short": "objective: seq2seq", "plain": "train: {steps: 1}"}
+    files = {name: tmp_path / f"{name}.yaml" for name in written}
     for name, text in written.items():
-        (tmp_path / f"{name}.yaml").write_text(text)
-    monkeypatch.setattr(
-        "mini_tf.recipe.arguments.presets", lambda: {name: tmp_path / f"{name}.yaml" for name in written}
-    )
+        files[name].write_text(text)
+    monkeypatch.setattr("mini_tf.recipe.arguments.presets", lambda: files)
     assert task_recipes() == ["stars", "short"]
+    told = "no recipe given; use a recipe file, or a shipped recipe for a task: stars, short"
     for arguments in ((), ("model.d_model=32",)):
-        assert run_task(tasks, *arguments) == 2
-        said = capsys.readouterr()
-        assert (said.out, said.err) == (
-            "",
-            "no recipe given; use a recipe file, or a shipped recipe for a task: stars, short\n",
-        )
+        refused(minitf("finetune", *arguments), told, exit_code=2)
 
 
-def test_finetune_is_pretrain_where_there_is_a_recipe(
-    tasks: typer.Typer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    alone = trained(tmp_path / "pretrained", *SHORT)
-    assert run_task(tasks, TINY, *SHORT, "-d", tmp_path / "tuned", "--assert", "val.loss<9") == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'tuned'}\n"
-    assert_same(tmp_path / "tuned", alone)
+def test_finetune_is_pretrain_where_there_is_a_recipe(whole: Path, tmp_path: Path) -> None:
+    done = minitf("finetune", TINY, *SHORT, "train.seed=1", "-d", tmp_path / "tuned", "--assert", "val.loss<9")
+    assert (done.exit_code, done.stdout) == (0, f"{tmp_path / 'tuned'}\n"), done.stderr
+    assert_same(tmp_path / "tuned", whole / "seed-1")

@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from commands import ROOT, minitf, refused, tiny_model, trained
+from commands import ROOT, minitf, record, refused, tiny_model, trained
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +27,6 @@ def compared(*words: str | Path) -> dict[str, object]:
     assert done.exit_code == 0, done.stderr
     result: dict[str, object] = json.loads(done.stdout)["result"]
     return result
-
-
-def record(run: Path) -> dict[str, object]:
-    made: dict[str, object] = json.loads((run / "run.json").read_text())
-    return made
 
 
 def test_figures_stand_side_by_side_with_their_difference_and_the_keys_that_differ(runs: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import QUIET, TINY, minitf, trained
+from commands import QUIET, TINY, lines, minitf, record, trained
 
 from mini_tf.drawing.terminal import sparkline
 from mini_tf.jobs import assembling, session
@@ -42,10 +42,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return trained(tmp_path_factory.mktemp("session") / "run", *due, *kept)
 
 
-def lines(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
 def test_why_compilation_and_graphs_were_given_up_is_in_run_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,11 +64,6 @@ def test_why_compilation_and_graphs_were_given_up_is_in_run_json(
 
 def evaluated(run: Path) -> dict[int, dict[str, Any]]:
     return {line["step"]: line for line in lines(run) if "val.loss" in line}
-
-
-def record(run: Path) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads((run / "run.json").read_text())
-    return read
 
 
 def test_what_is_better_than_all_before_is_saved_though_no_checkpoint_is_due_and_so_is_the_end(run: Path) -> None:

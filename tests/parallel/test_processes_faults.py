@@ -49,6 +49,13 @@ from mini_tf.system.safe_files import temporary_path
 from mini_tf.training.signals import StopRequest
 
 start = subprocess.Popen
+
+
+def set_variables(patch: pytest.MonkeyPatch, **variables: object) -> None:
+    for name, value in variables.items():
+        patch.setenv(name, str(value))
+
+
 ENDED = "the launcher of the processes ended; the same command continues from the last checkpoint"
 
 
@@ -62,8 +69,7 @@ def test_a_tree_refuses_processes_whose_partners_do_not_exist() -> None:
 
 
 def test_a_rank_that_is_no_number_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "x")
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    set_variables(monkeypatch, RANK="x", WORLD_SIZE=2)
     done = minitf("evaluate", "last")
     assert done.exit_code == 2
     assert done.stderr.startswith("RANK=x, WORLD_SIZE=2")
@@ -74,8 +80,7 @@ def test_a_rank_that_is_no_number_is_refused_in_one_line(monkeypatch: pytest.Mon
 def test_exit_code_and_json_of_a_process_with_an_error_reach_the_launcher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"RANK": "1", "WORLD_SIZE": "2", FAULTS: str(tmp_path)}.items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, RANK=1, WORLD_SIZE=2, **{FAULTS: tmp_path})
     console = worker_console(command="pretrain", json=True)
     console.output(run=Path("a"), metrics={"val.loss": 1.5})
     console.close(130, MinitfError("interrupted"))
@@ -83,19 +88,6 @@ def test_exit_code_and_json_of_a_process_with_an_error_reach_the_launcher(
     assert fault is not None
     assert fault.exit_code == 130
     assert fault.output == {"run": "a", "metrics": {"val.loss": 1.5}, "result": None}
-
-
-def test_processes_that_a_stop_signal_ends_while_they_start_are_not_said_to_be_killed(tmp_path: Path) -> None:
-    ends = [_End(1, -15, False), _End(0, -15, False)]
-    assert _Workers(tmp_path, ends=ends, asked=15).exit_code() == 143
-    with pytest.raises(Unavailable, match="rank 1 was killed by signal 15"):
-        _Workers(tmp_path, ends=ends).exit_code()
-
-
-def test_every_signal_that_kills_a_process_has_a_name(tmp_path: Path) -> None:
-    for number, name in ((signal.SIGKILL, "SIGKILL"), (signal.SIGRTMIN + 3, r"SIGRTMIN\+3")):
-        with pytest.raises(Unavailable, match=rf"rank 1 was killed by signal {int(number)} \({name}\)"):
-            _Workers(tmp_path, ends=[_End(1, -number, False)]).exit_code()
 
 
 def test_a_process_that_starts_after_a_stop_signal_gets_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,16 +226,8 @@ def ended_launcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The folder of the launcher of two processes that is gone before they have done anything."""
     folder = tmp_path / "launched"
     folder.mkdir()
-    gone = {
-        LAUNCHER: str(os.getppid() + 1),
-        FAULTS: str(folder),
-        "RANK": "2",
-        "WORLD_SIZE": "4",
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "2",
-    }
-    for name, value in gone.items():
-        monkeypatch.setenv(name, value)
+    gone = {LAUNCHER: os.getppid() + 1, FAULTS: folder}
+    set_variables(monkeypatch, RANK=2, WORLD_SIZE=4, LOCAL_RANK=0, LOCAL_WORLD_SIZE=2, **gone)
     return folder
 
 
@@ -264,15 +248,9 @@ def test_a_process_whose_launcher_ends_ends_with_one_line_a_machine(
     monkeypatch.setenv("LOCAL_RANK", local_rank)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        port = str(closed.getsockname()[1])
-        of_torchrun = {
-            "TORCHELASTIC_USE_AGENT_STORE": "True",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port,
-            LAUNCHER: str(os.getppid()),
-        }
-        for name, value in of_torchrun.items() if torchrun else ():
-            monkeypatch.setenv(name, value)
+        if torchrun:
+            address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": closed.getsockname()[1], LAUNCHER: os.getppid()}
+            set_variables(monkeypatch, TORCHELASTIC_USE_AGENT_STORE=True, **address)
         worker_console(command="pretrain", json=True)
         assert exited.wait(60)
     assert codes == [9]
@@ -333,8 +311,7 @@ def test_torchrun_has_ended_where_its_store_accepts_no_connection(monkeypatch: p
     assert not torchrun_ended()  # it was not started by it
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listening.getsockname()[1])}.items():
-            monkeypatch.setenv(name, value)
+        set_variables(monkeypatch, MASTER_ADDR="127.0.0.1", MASTER_PORT=listening.getsockname()[1])
         assert not torchrun_ended()  # of a batch system, whose rank 0 has the store
         monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
         assert torchrun_ended()
@@ -348,14 +325,7 @@ def test_a_rank_0_whose_store_does_not_come_is_named(monkeypatch: pytest.MonkeyP
     """As a batch system starts them, on another machine maybe."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        others = {
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(closed.getsockname()[1]),
-            "RANK": "1",
-            "WORLD_SIZE": "2",
-        }
-        for name, value in others.items():
-            monkeypatch.setenv(name, value)
+        set_variables(monkeypatch, MASTER_ADDR="127.0.0.1", MASTER_PORT=closed.getsockname()[1], RANK=1, WORLD_SIZE=2)
         with (
             pytest.raises(
                 Unavailable, match=r"^rank 0 of 2 processes did not come within 0.2 seconds \(runtime.timeout\)$"
@@ -368,8 +338,7 @@ def test_a_rank_0_whose_store_does_not_come_is_named(monkeypatch: pytest.MonkeyP
 def test_a_process_waits_for_a_store_that_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listening.getsockname()[1])}.items():
-            monkeypatch.setenv(name, value)
+        set_variables(monkeypatch, MASTER_ADDR="127.0.0.1", MASTER_PORT=listening.getsockname()[1])
         later = threading.Timer(0.3, listening.listen)
         later.start()
         torch_group._reach_store(ProcessRank(1, 2), 60)
@@ -382,8 +351,7 @@ def test_a_rank_0_that_has_the_store_waits_for_the_others(monkeypatch: pytest.Mo
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "2"}.items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, MASTER_ADDR="127.0.0.1", MASTER_PORT=port, RANK=0, WORLD_SIZE=2)
     with (
         pytest.raises(Unavailable, match=r"^rank 0 of 2 processes cannot reach the others: .*1/2 clients joined"),
         joined(1),
@@ -410,8 +378,7 @@ def test_a_rank_is_that_of_the_launcher_and_must_exist(
     variables: dict[str, str], here: ProcessRank | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None: it is refused."""
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, **variables)
     assert is_worker() == (here != ProcessRank())
     if here is not None:
         assert process_rank() == here
@@ -491,16 +458,21 @@ def test_each_process_knows_its_place_and_rank_0_alone_has_the_terminal(
 
 
 @pytest.mark.parametrize(
-    ("ends", "raised"),
+    ("ends", "asked", "raised"),
     [
-        ([(0, 0), (1, 0)], 0),
-        ([(0, 8), (1, 0)], 8),
-        ([(1, -9), (0, 9)], "rank 1 was killed by signal 9 (SIGKILL)"),
-        ([(1, -15, True), (0, 9)], 9),  # the launcher's own signal
+        ([(0, 0), (1, 0)], 0, 0),
+        ([(0, 8), (1, 0)], 0, 8),
+        ([(1, -15), (0, -15)], 15, 143),  # a stop signal, before they could catch it
+        ([(1, -15), (0, -15)], 0, "rank 1 was killed by signal 15 (SIGTERM)"),
+        ([(1, -9), (0, 9)], 0, "rank 1 was killed by signal 9 (SIGKILL)"),
+        ([(1, -signal.SIGRTMIN - 3)], 0, f"rank 1 was killed by signal {signal.SIGRTMIN + 3} (SIGRTMIN+3)"),
+        ([(1, -15, True), (0, 9)], 0, 9),  # the launcher's own signal
     ],
 )
-def test_the_exit_code_is_that_of_the_process_that_failed(ends: list[Any], raised: int | str, tmp_path: Path) -> None:
-    launched = _Workers(tmp_path, ends=[_End(rank, code, bool(ours)) for rank, code, *ours in ends])
+def test_the_exit_code_is_that_of_the_process_that_failed(
+    ends: list[Any], asked: int, raised: int | str, tmp_path: Path
+) -> None:
+    launched = _Workers(tmp_path, ends=[_End(rank, code, bool(ours)) for rank, code, *ours in ends], asked=asked)
     if isinstance(raised, int):
         assert launched.exit_code() == raised
         return
@@ -560,8 +532,7 @@ def test_rank_0_alone_prints_and_others_print_their_errors(
     rank: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Started by torchrun, which has no place for an error."""
-    for name, value in {"RANK": str(rank), "WORLD_SIZE": "2"}.items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, RANK=rank, WORLD_SIZE=2)
     console = worker_console(command="predict", json=True)
     console.say("a line")
     console.warn("a doubt")
@@ -589,12 +560,8 @@ def test_a_fault_of_another_rank_keeps_all_but_a_single_line_of_faults(tmp_path:
     assert single.faults == ("rank 0: one",)
     assert several.faults == ("one", "two")
     for fault in (single, several):
-        assert (fault.hint, fault.where, fault.exit_code, fault.output) == (
-            "mend it",
-            ("a.txt:3",),
-            4,
-            {"metrics": {"a": 1}},
-        )
+        assert (fault.hint, fault.where, fault.exit_code) == ("mend it", ("a.txt:3",), 4)
+        assert fault.output == {"metrics": {"a": 1}}
     assert read_fault(tmp_path, 2) is None
 
 
@@ -612,7 +579,6 @@ def test_torch_prints_no_stack_of_its_own_in_one_of_several_processes(
     """It reads the variable when it is imported. Who asks for more gets it."""
     monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "")
     monkeypatch.delenv("TORCH_CPP_LOG_LEVEL")
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    set_variables(monkeypatch, **variables)
     assert minitf("--version").exit_code == 0
     assert os.environ.get("TORCH_CPP_LOG_LEVEL") == level

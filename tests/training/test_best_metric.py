@@ -48,11 +48,7 @@ def record(run: Path) -> manifest.Manifest:
     return manifest.read(run)
 
 
-@pytest.mark.parametrize(
-    ("best", "published"),
-    [("loss", 10), ("main", 10), ("perplexity", None), ("accuracy", 4)],
-    ids=["loss", "main", "unmeasured", "accuracy"],
-)
+@pytest.mark.parametrize(("best", "published"), [("perplexity", None), ("accuracy", 4)], ids=["unmeasured", "measured"])
 @pytest.mark.usefixtures("measured")
 def test_the_best_checkpoint_is_that_of_the_metric_and_the_earlier_one_of_a_tie(
     best: str, published: int | None, tmp_path: Path
@@ -63,13 +59,12 @@ def test_the_best_checkpoint_is_that_of_the_metric_and_the_earlier_one_of_a_tie(
     assert model["step"] == (published or 10)  # without any value the last one is published
     kept = sorted(int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*"))
     assert kept == sorted({published or 10, 10})
-    name = "loss" if best == "main" else best  # next_token has no other main metric
-    assert found == (None if published is None else {"step": published, name: MEASURED[published][f"val.{name}"]})
+    assert found == (None if published is None else {"step": published, best: MEASURED[published][f"val.{best}"]})
     if published is not None:
         checkpoint = run / "checkpoints" / f"step-{published:08d}"
         assert (run / "model.safetensors").read_bytes() == (checkpoint / "model.safetensors").read_bytes()
         score = json.loads((checkpoint / "MANIFEST.json").read_text())["score"]
-        assert score == model["score"] == MEASURED[published][f"val.{name}"] * (1 if name == "loss" else -1)
+        assert score == model["score"] == -MEASURED[published][f"val.{best}"]
 
 
 @pytest.mark.usefixtures("measured")
@@ -131,27 +126,13 @@ def test_a_bound_that_no_evaluation_measures_is_refused(bound: str, fault: str) 
 
 @pytest.mark.usefixtures("measured")
 def test_a_continued_and_an_extended_run_know_the_best_value(tmp_path: Path) -> None:
-    ways = (*SHORT, "eval.best=accuracy", "checkpoint.keep_last=1", "-d", tmp_path / "run")
-    assert minitf("pretrain", TINY, *ways, "train.steps=8").exit_code == 0
-    assert record(tmp_path / "run").best == {"step": 4, "accuracy": 0.4}
-    assert minitf("pretrain", TINY, *ways, "train.steps=8", "--extend", "2").exit_code == 0
-    assert record(tmp_path / "run").best == {"step": 4, "accuracy": 0.4}
-    assert minitf("pretrain", TINY, *ways, "train.steps=8", "--extend", "2").exit_code == 0
-    assert (record(tmp_path / "run").best, record(tmp_path / "run").model["step"]) == (
-        {"step": 12, "accuracy": 0.9},
-        12,
-    )  # type: ignore[index]
-
-
-@pytest.mark.usefixtures("measured")
-def test_another_metric_is_another_run_and_the_default_is_none(tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", *SHORT)
-    assert minitf("pretrain", TINY, *SHORT, "eval.best=loss", "-d", run).exit_code == 0
-    refused(
-        minitf("pretrain", TINY, *SHORT, "eval.best=accuracy", "-d", run),
-        'eval.best: "loss" -> "accuracy"',
-        exit_code=5,
-    )
+    ways = (*SHORT, "train.steps=8", "eval.best=accuracy", "checkpoint.keep_last=1", "-d", tmp_path / "run")
+    for extended, best in (([], (4, 0.4)), (["--extend", "2"], (4, 0.4)), (["--extend", "2"], (12, 0.9))):
+        assert minitf("pretrain", TINY, *ways, *extended).exit_code == 0
+        found = record(tmp_path / "run")
+        assert found.best == {"step": best[0], "accuracy": best[1]}
+    assert found.model is not None
+    assert found.model["step"] == 12
 
 
 CLASSES = (f"data={{train: {ROOT / 'data' / 'opinions.tsv'}, split: 20%}}", "objective=classify", "model.kind=encoder")

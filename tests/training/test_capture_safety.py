@@ -1,4 +1,4 @@
-"""No step waits for the device: neither a loss of any objective, model or mixer, nor its gradient, nor an optimizer.
+"""No step waits for the device or has an operation without a deterministic kernel: no objective, model or mixer.
 
 A graph holds what a GPU does, not what the host decides; so a replay on other numbers has the bits of a pass on them.
 """
@@ -9,6 +9,7 @@ import pytest
 import torch
 from tape import Tapes, Waiting
 from test_compiled import models
+from test_deterministic import Operations, deterministic
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -27,11 +28,13 @@ from mini_tf.testing.tiny.models import random_ids, source_for, tiny_model
 from mini_tf.testing.tiny.objectives import tiny_objective
 from mini_tf.training.machine.compiled import flatten, unflatten
 
+__all__ = ["deterministic"]  # a fixture
+
 SEGMENTS = torch.tensor([[1] * 4 + [2] * 5, [1] * 9, [1] * 6 + [0] * 3])
 
 
 @pytest.fixture(autouse=True)
-def as_elsewhere_than_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def as_elsewhere_than_on_a_cpu(deterministic: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU reads sizes and checks lengths where a GPU, or a compiled graph, does without."""
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
 
@@ -47,10 +50,11 @@ def forward_backward(task: nn.Module, batch: Batch) -> tuple[LossSums, dict[str,
 
 
 def check(task: nn.Module, first: Batch, second: Batch) -> None:
-    """A graph of the first batch, replayed on the second one."""
+    """A graph of the first batch, replayed on the second one; and all operations have deterministic kernels."""
     torch.manual_seed(3)
-    with Waiting():
+    with Waiting(), Operations() as operations:
         expected = forward_backward(task, second)
+    assert operations.refused == set()
     leaves, structure = flatten(first)
     others, _ = flatten(second)
     fixed = tuple(leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves)
@@ -65,14 +69,14 @@ def check(task: nn.Module, first: Batch, second: Batch) -> None:
 
 
 @pytest.mark.parametrize("kind", listing("objectives"))
-def test_no_objective_waits_for_the_device(kind: str) -> None:
+def test_no_objective_waits_for_the_device_or_adds_in_any_order(kind: str) -> None:
     case = tiny_objective(settings_of("objectives", kind)())
     batch = case.objective.prepare(case.rows)
     check(case.task.train(), batch, batch)
 
 
 @pytest.mark.parametrize("settings", [*models()])
-def test_no_model_and_no_mixer_waits_for_the_device(settings: ModelSettings) -> None:
+def test_no_mixer_waits_for_the_device_or_adds_in_any_order(settings: ModelSettings) -> None:
     """On packed rows with padding, whose targets are some of the tokens."""
     model = tiny_model(settings).train()
     targets = (SEGMENTS != 0).flatten().nonzero().squeeze(1)

@@ -139,10 +139,9 @@ def test_numbers_in_tensors_change_last_bits_alone(optimizer: OptimizerSettings,
 @pytest.mark.parametrize("micro", [8, 4])
 def test_a_captured_run_that_is_resumed_has_the_same_bits(stopped_after: int, micro: int, steps: Steps) -> None:
     whole, expected = steps(training(micro=micro))
-    first = training(micro=micro)
+    first, second = training(micro=micro), training(micro=micro)
     reports = train(first, clock=lambda: 0.0)
     last = [next(reports) for _ in range(stopped_after)][-1]
-    second = training(micro=micro)
     second.task.load_state_dict(first.task.state_dict())
     second.optimizer.load(first.optimizer.state_tensors())
     rest, tensors = steps(second, start=Progress.of(last.counters()))

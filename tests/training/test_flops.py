@@ -25,17 +25,9 @@ MIXERS: list[dict[str, Any]] = [
     {"kind": "softmax", "n_persistent": 5},
     {"kind": "window", "window": 8},
 ]
+HEAD = {"head": "bert", "n_kv_heads": 1, "n_types": 2, "ngrams": [7], "subwords": 9}
 VARIANTS: list[dict[str, Any]] = [
-    {
-        "activation": "swiglu",
-        "d_ff": 24,
-        "head": "bert",
-        "n_kv_heads": 1,
-        "n_types": 2,
-        "ngrams": [7],
-        "subwords": 9,
-        "norm_place": "post",
-    },
+    {"activation": "swiglu", "d_ff": 24, "norm_place": "post", **HEAD},
     {"d_ff": 0, "tied": False, "d_k": 6, "d_v": 6, "bias": True, "d_embedding": 10},
 ]
 

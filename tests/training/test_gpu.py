@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import ROOT, TINY
+from commands import ROOT, TINY, lines
 from test_models_contract import every_model
 
 from mini_tf.nn.cuda_graphs import CUDAGraphs, NotCapturable
@@ -147,26 +147,12 @@ def test_captured_steps_have_the_losses_of_eager_ones(words: tuple[str, ...], tm
     losses = {}
     for graphs in ("true", "false"):
         run = tmp_path / graphs
-        call = (
-            "pretrain",
-            TINY,
-            "runtime.device=cuda",
-            "log.samples=0",
-            "train.steps=20",
-            f"runtime.graphs={graphs}",
-            *words,
-            "-d",
-            run,
-        )
-        process = command(*call)
+        asked = ("runtime.device=cuda", "log.samples=0", "train.steps=20", f"runtime.graphs={graphs}", *words)
+        process = command("pretrain", TINY, *asked, "-d", run)
         _, complaints = process.communicate()
         assert process.returncode == 0, complaints
         assert "CUDA graphs are off, steps" not in complaints
-        losses[graphs] = [
-            record["loss"]
-            for line in (run / "metrics.jsonl").read_text().splitlines()
-            if "loss" in (record := json.loads(line))
-        ]
+        losses[graphs] = [line["loss"] for line in lines(run) if "loss" in line]
     assert len(losses["true"]) == 20
     assert losses["true"] == pytest.approx(losses["false"], rel=2e-3)
 
@@ -270,23 +256,9 @@ def test_more_processes_than_gpus_are_told_the_way_out(tmp_path: Path) -> None:
 
 
 def test_lack_of_memory_names_a_micro_batch_with_which_the_run_goes_on(tmp_path: Path) -> None:
-    large = (
-        "train.batch_size=16384",
-        "train.context=1024",
-        "runtime.precision=fp32",
-        "train.steps=1",
-        "model.d_model=1024",
-    )
-    words = (
-        "pretrain",
-        TINY,
-        "runtime.device=cuda",
-        "runtime.compile=false",
-        "log.samples=0",
-        *large,
-        "-d",
-        tmp_path / "run",
-    )
+    large = ("train.batch_size=16384", "train.context=1024", "train.steps=1", "model.d_model=1024")
+    device = ("runtime.device=cuda", "runtime.compile=false", "runtime.precision=fp32", "log.samples=0")
+    words = ("pretrain", TINY, *device, *large, "-d", tmp_path / "run")
     exit_code, line = refusal(*words, "train.micro_batch_size=16384")
     assert exit_code == 6
     assert "out of memory at step 1, with micro-batches of 16384 rows" in line

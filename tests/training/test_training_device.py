@@ -123,10 +123,8 @@ def test_more_processes_than_gpus_are_refused_on_all_with_the_way_out(
         monkeypatch.setenv("LOCAL_RANK", str(local_rank))
         with pytest.raises(Unavailable) as fault:
             resolve_setup(Runtime())
-        assert (
-            fault.value.message
-            == f"runtime.device: 4 processes need a GPU each (NVIDIA or AMD), and this machine has {n_gpus}"
-        )
+        need = "runtime.device: 4 processes need a GPU each (NVIDIA or AMD)"
+        assert fault.value.message == f"{need}, and this machine has {n_gpus}"
         assert fault.value.hint == f"{way_out}use runtime.device=cpu"
         assert resolve_setup(Runtime(device="cpu")).device == torch.device("cpu")
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
@@ -146,10 +144,8 @@ def test_fp16_is_refused_on_a_cpu() -> None:
 def test_a_continued_run_keeps_what_its_first_start_found_unless_it_is_asked_otherwise() -> None:
     first = resolve_setup(Runtime()).settings
     assert first.keys() == {"device", "precision", "compile", "threads"}
-    again = resolve_setup(
-        Runtime(),
-        {**first, "precision": "bf16", "threads": 1, "micro_batch_size": 4, "measured": {"precision": {"fp32": 1.0}}},
-    )
+    recorded = {"precision": "bf16", "threads": 1, "micro_batch_size": 4, "measured": {"precision": {"fp32": 1.0}}}
+    again = resolve_setup(Runtime(), first | recorded)
     assert (again.precision, again.threads, again.micro_batch_size) == ("bf16", 1, 4)
     assert again.reasons["precision"] == again.reasons["micro_batch_size"] == "recorded in run.json"
     assert again.undecided == set()
@@ -209,9 +205,8 @@ def test_saved_bytes_are_the_activations_without_the_parameters() -> None:
     torch.manual_seed(0)
     expected_draw = torch.rand(1)
     torch.manual_seed(0)
-    assert saved_bytes(lambda: model(x), Setup(), model) == 4 * 8 * (
-        100 + 50
-    )  # x, and tanh's result, saved twice but held once
+    x_and_tanh = 4 * 8 * (100 + 50)  # the latter is saved twice but held once
+    assert saved_bytes(lambda: model(x), Setup(), model) == x_and_tanh
     assert torch.equal(torch.rand(1), expected_draw)
 
 

@@ -222,19 +222,6 @@ def test_processes_divide_the_micro_batches_of_every_step_however_small(pairing:
     assert len(sizes) > 1
 
 
-def test_a_step_across_two_epochs_has_the_pairs_of_both(pairing: Packing) -> None:
-    plan = RowPlan(pairing.n_rows, 10, seed=1)
-    [rows] = Feed(plan, pairing, lambda rows: rows, 10).micro_batches(2)  # type: ignore[arg-type, return-value, list-item]
-    assert set(plan.rows(2).epochs.tolist()) == {0, 1}
-    assert isinstance(rows, Rows)
-    assert rows.source is not None
-    sources, targets = toy_pairs()
-    for n, row in enumerate(plan.rows(2).rows):
-        for side, ids in ((rows.source, [*sources[row][:7], 2]), (rows, [2, *targets[row], 2][:9])):
-            real = np.ones_like(side.ids) if side.segments is None else side.segments
-            assert side.ids[n][real[n] != 0].tolist() == ids
-
-
 @pytest.mark.parametrize("plan", [{"batch_size": 8}, {"batch_tokens": 64}], ids=["rows", "tokens"])
 def test_how_a_step_of_pairs_is_cut_changes_neither_loss_nor_gradient(pairing: Packing, plan: dict[str, int]) -> None:
     objective = settings_of("objectives", "seq2seq")(label_smoothing=0.1).build(Vocabulary(30, 0, 1, 2, None))  # type: ignore[attr-defined]

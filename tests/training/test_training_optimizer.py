@@ -1,4 +1,4 @@
-"""Our AdamW against torch's own; which parameters are moved, and how fast."""
+"""Our AdamW against torch's own; which parameters are moved, and how fast. What all share: test_optimizers.py."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.testing import assert_close
 
 from mini_tf.models.encoder_decoder import EncoderSettings
@@ -61,31 +61,6 @@ def test_fifty_steps_equal_those_of_torch(dtype: torch.dtype, tolerance: float) 
         assert_close(mine, torchs, rtol=tolerance, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}")
 
 
-def test_weight_decay_pulls_on_matrices_but_not_on_vectors_or_embeddings() -> None:
-    model = tiny_model()
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    optimizer = build(SETTINGS, model)
-    for p in model.parameters():
-        p.grad = torch.zeros_like(p)
-    optimizer.step(0.5)
-    for name, p in model.named_parameters():
-        decayed = name in {"1.weight", "3.weight"}
-        assert_close(p.detach(), before[name] * (1 - 0.5 * 0.1) if decayed else before[name])
-
-
-def test_frozen_parameters_and_those_without_a_gradient_keep_still() -> None:
-    model = tiny_model()
-    model[1].requires_grad_(False)
-    optimizer = build(SETTINGS, model)
-    frozen, idle = model[1].weight.clone(), model[3].weight.detach().clone()
-    gradients(model, 0)
-    model[3].weight.grad = None
-    optimizer.step(0.1)
-    assert torch.equal(model[1].weight, frozen)
-    assert torch.equal(model[3].weight, idle)
-    assert not any("1.weight" in name for name in optimizer.state_tensors())
-
-
 def test_clipping_is_that_of_torch() -> None:
     ours, theirs = tiny_model(), tiny_model()
     optimizer = optimizers_of(ours)
@@ -98,24 +73,6 @@ def test_clipping_is_that_of_torch() -> None:
         assert_close(mine.grad, torchs.grad)
     assert clip_factor(3.0, 0) == 1.0
     assert clip_factor(3.0, 5.0) == 1.0
-
-
-def test_a_saved_and_loaded_optimizer_goes_on_with_the_same_bits() -> None:
-    def steps(model: nn.Module, optimizer: AdamW, first: int, last: int) -> None:
-        for step in range(first, last):
-            gradients(model, step)
-            optimizer.step(rate(step))
-
-    whole, halved = tiny_model(torch.float32), tiny_model(torch.float32)
-    steps(whole, optimizers_of(whole), 0, 6)
-    first = optimizers_of(halved)
-    steps(halved, first, 0, 3)
-    saved: dict[str, Tensor] = {name: tensor.clone() for name, tensor in first.state_tensors().items()}
-    second = optimizers_of(halved)
-    second.load(saved)
-    steps(halved, second, 3, 6)
-    for a, b in zip(whole.parameters(), halved.parameters(), strict=True):
-        assert torch.equal(a, b)
 
 
 def test_state_of_another_model_is_refused() -> None:
@@ -157,17 +114,9 @@ def layered_model(**settings: Any) -> nn.Module:
     """Two layers above a source side of three, each with tables and norms of its own."""
     torch.manual_seed(0)
     kind: Any = settings_of("models", "encoder_decoder")
-    parts = {
-        "d_model": 8,
-        "n_heads": 2,
-        "bias": True,
-        "tied": False,
-        "head": "bert",
-        "positions": settings_of("positions", "learned")(),
-    }
-    model: nn.Module = kind(
-        **parts | {"n_layers": 2, "encoder": EncoderSettings(n_layers=3), "shared_embeddings": False, **settings}
-    ).build(20, 8, 15)
+    sizes = {"d_model": 8, "n_heads": 2, "n_layers": 2, "encoder": EncoderSettings(n_layers=3)}
+    parts = {"bias": True, "tied": False, "head": "bert", "positions": settings_of("positions", "learned")()}
+    model: nn.Module = kind(**sizes | parts | {"shared_embeddings": False} | settings).build(20, 8, 15)
     return model
 
 

@@ -35,13 +35,8 @@ from mini_tf.training.schedule import Horizon
 from mini_tf.training.signals import StopRequest
 from mini_tf.training.training import Training
 
-MANIFEST = {
-    "state": "running",
-    "metrics": {"val.loss": 1.5},
-    "hashes": {"data": "x"},
-    "extensions": [[4, 2]],
-    "seed": 3,
-}
+FACTS = {"metrics": {"val.loss": 1.5}, "hashes": {"data": "x"}, "extensions": [[4, 2]]}
+MANIFEST = {"state": "running", "seed": 3, **FACTS}
 TASKS = [Guess() for _ in range(4)]
 """One for each thread, since torch's generator of random numbers is shared."""
 
@@ -54,16 +49,8 @@ def together(group: ProcessGroup, task: nn.Module, kind: str, micro: int) -> Tra
 
 def facts(report: Report) -> list[Any]:
     """All but the seconds."""
-    return [
-        report.step,
-        report.tokens,
-        report.loss,
-        report.losses,
-        report.metrics,
-        report.lr,
-        report.grad_norm,
-        report.skips,
-    ]
+    sums = [report.step, report.tokens, report.loss, report.losses, report.metrics]
+    return [*sums, report.lr, report.grad_norm, report.skips]
 
 
 def trained(size: int, kind: str, micro: int) -> list[tuple[list[Any], list[Tensor]]]:
@@ -214,18 +201,9 @@ def test_an_evaluation_that_is_divided_gives_the_bits_of_one_process(
 
     def work(group: ProcessGroup) -> tuple[Any, ...]:
         outputs, own, calls = Outputs(), Shown(), list[int]()
-        found = evaluate(
-            own,
-            Asked(),
-            PACKING,
-            Setup(),
-            batch_size,
-            tokens,
-            lambda: calls.append(1),
-            outputs,
-            sharding=Sharding(group),
-        )
-        plain = evaluate(Judge(), Asked(), PACKING, Setup(), batch_size, tokens, sharding=Sharding(group))
+        how = (Asked(), PACKING, Setup(), batch_size, tokens)
+        found = evaluate(own, *how, lambda: calls.append(1), outputs, sharding=Sharding(group))
+        plain = evaluate(Judge(), *how, sharding=Sharding(group))
         return found, outputs.rows, own.n_calls, len(calls), plain
 
     for rank, (found, rows, n_calls, n_before, plain) in enumerate(in_threads(size, work)):
@@ -240,16 +218,8 @@ def test_processes_may_agree_before_each_batch_of_an_evaluation() -> None:
 
     def work(group: ProcessGroup) -> list[Any]:
         seen = list[Any]()
-        evaluate(
-            Judge(),
-            Asked(),
-            PACKING,
-            Setup(),
-            2,
-            None,
-            lambda: seen.append(group.all_gather(group.rank)),
-            sharding=Sharding(group),
-        )
+        agree = lambda: seen.append(group.all_gather(group.rank))  # noqa: E731
+        evaluate(Judge(), Asked(), PACKING, Setup(), 2, None, agree, sharding=Sharding(group))
         return seen
 
     assert in_threads(2, work) == [[[0, 1]] * 3] * 2

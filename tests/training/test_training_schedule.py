@@ -1,13 +1,11 @@
-"""Learning rates and horizons against formulas written down elsewhere."""
+"""Learning rates and horizons against formulas written down elsewhere; their contract is in test_schedules.py."""
 
 import math
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Train
 from mini_tf.schedules import cosine, linear
 from mini_tf.training.schedule import Horizon, TrainingSchedule, horizon_of, lr_factor
@@ -27,7 +25,7 @@ def test_the_curves_are_the_textbook_ones_after_the_warmup() -> None:
     assert rates(8, kind="wsd", warmup=0, decay=0.5) == pytest.approx([1, 1, 1, 1, 1, 0.75, 0.5, 0.25])
 
 
-@pytest.mark.parametrize("decay", [0.05, 0.1, 0.25, 0.3, 0.8, 1.0])
+@pytest.mark.parametrize("decay", [0.05, 0.3, 1.0])
 @pytest.mark.parametrize("floor", [0.0, 0.2])
 def test_wsd_falls_in_a_line_over_the_last_share_of_the_steps(decay: float, floor: float) -> None:
     """Counted from the end, where the rate would be the floor."""
@@ -50,40 +48,9 @@ def test_inverse_sqrt_is_the_rate_of_the_2017_paper_scaled_to_a_peak_of_1() -> N
     )
 
 
-def test_inverse_sqrt_does_not_fall_below_its_floor() -> None:
-    expected = [max(0.4, (2 / step) ** 0.5) for step in range(2, 31)]
-    assert rates(30, kind="inverse_sqrt", warmup=2, floor=0.4)[1:] == pytest.approx(expected)
-
-
-def test_a_warmup_is_given_in_steps_or_as_a_share() -> None:
-    assert rates(20, kind="constant", warmup=4)[:5] == [0.25, 0.5, 0.75, 1, 1]
-    assert rates(20, kind="constant", warmup=0.2) == rates(20, kind="constant", warmup=4)
-
-
-@given(
-    kind=st.sampled_from(listing("schedules")),
-    n_steps=st.integers(1, 300),
-    warmup=st.one_of(st.integers(0, 50), st.floats(0, 0.5)),
-    floor=st.floats(0, 1),
-    decay=st.floats(0.01, 0.5),
-)
-def test_no_step_is_wasted_on_a_rate_of_zero_and_none_exceeds_the_peak(
-    kind: str, n_steps: int, warmup: float, floor: float, decay: float
-) -> None:
-    own = {"decay": decay} if kind == "wsd" else {}
-    assert all(0 < rate <= 1 for rate in rates(n_steps, kind=kind, warmup=warmup, floor=floor, **own))
-
-
 @pytest.mark.parametrize(
     ("given", "steps"),
-    [
-        ({"steps": 7}, 7),
-        ({"tokens": 1000}, 13),
-        ({"epochs": 3.0}, 8),
-        ({"epochs": 0.3}, 1),
-        ({"epochs": 1.2}, 3),
-        ({"tokens": 80_001}, 1001),
-    ],
+    [({"steps": 7}, 7), ({"tokens": 1000}, 13), ({"epochs": 3.0}, 8), ({"epochs": 0.3}, 1), ({"tokens": 80_001}, 1001)],
 )
 def test_every_horizon_but_the_clock_comes_down_to_whole_steps(given: dict[str, float], steps: int) -> None:
     assert horizon_of(Train(**given, batch_size=4), epoch_steps=2.5, epoch_tokens=200) == Horizon(steps=steps)  # type: ignore[arg-type]
@@ -119,11 +86,7 @@ def test_a_course_in_steps_ends_there_and_ignores_the_clock() -> None:
 
 
 def test_an_extension_runs_the_curve_once_more_over_its_own_steps() -> None:
-    for horizon, end in (
-        (Horizon(steps=10), 10),
-        (Horizon(steps=10), 7),
-        (Horizon(seconds=3.0), 25),
-    ):  # 7: stopped early
+    for horizon, end in ((Horizon(steps=10), 10), (Horizon(steps=10), 7), (Horizon(seconds=3.0), 25)):
         longer = TrainingSchedule(cosine.Settings(warmup=2), 1.0, horizon).extended(end, 6)
         assert longer.horizon == Horizon(steps=end + 6)
         assert [longer.lr(step, 0) for step in range(end, end + 6)] == rates(6, kind="cosine", warmup=2)

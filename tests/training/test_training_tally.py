@@ -5,10 +5,9 @@ import math
 import shutil
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from commands import QUIET, TINY, minitf, trained
+from commands import QUIET, TINY, lines, minitf, record, trained
 
 from mini_tf.training.counters import Counters
 
@@ -31,14 +30,8 @@ def test_evaluations_since_the_lowest_are_counted_and_an_equal_loss_is_no_better
     assert counted == [(3.0, 0), (2.0, 0), (2.0, 1), (2.0, 2), (2.0, 3), (1.5, 0), (1.5, 1)]
 
 
-STILL = (
-    "optimizer.lr=1e-30",
-    "eval.every_steps=2",
-    "eval.patience=2",
-    "model.d_model=8",
-    "train.steps=40",
-    "checkpoint.keep_last=9",
-)
+PATIENT = ("eval.every_steps=2", "eval.patience=2", "train.steps=40", "checkpoint.keep_last=9")
+STILL = ("optimizer.lr=1e-30", "model.d_model=8", *PATIENT)
 """At such a rate no weight moves by a bit."""
 
 
@@ -47,17 +40,8 @@ def still(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(tmp_path_factory.mktemp("still") / "run", *STILL)
 
 
-def record(run: Path) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads((run / "run.json").read_text())
-    return read
-
-
 def test_losses_that_stay_the_same_end_a_run_by_patience_and_its_first_evaluation_stays_the_best(still: Path) -> None:
-    losses = [
-        line["val.loss"]
-        for line in map(json.loads, (still / "metrics.jsonl").read_text().splitlines())
-        if "val.loss" in line
-    ]
+    losses = [line["val.loss"] for line in lines(still) if "val.loss" in line]
     assert len(losses) == 3
     assert len(set(losses)) == 1
     assert (record(still)["state"], record(still)["step"]) == ("done", 6)

@@ -48,9 +48,8 @@ class Range:
     def all(self) -> Sequence[str]:
         """All numbers; UsageFault if they are not whole, or too many."""
         if not self.whole:
-            raise UsageFault(
-                f"{self}: a range of fractions has no end", hint="--samples N tries N of them; or give a list"
-            )
+            hint = "--samples N tries N of them; or give a list"
+            raise UsageFault(f"{self}: a range of fractions has no end", hint=hint)
         numbers = range(int(self.low), int(self.high) + 1)
         _refuse_too_many(f"{self}", len(numbers), "values")
         return [str(number) for number in numbers]
@@ -181,16 +180,14 @@ def sampled(space: Space, n: int, sampler: Sampler) -> Search:
     size = n if sampler == "random" else ROUND
     for first in range(0, n, size):
         trials = [study.ask(distributions) for _ in range(min(size, n - first))]
-        scores = yield [
-            {
-                key: f"{value:.{_DIGITS}g}" if isinstance(value, float) else str(value)
-                for key, value in trial.params.items()
-            }
-            for trial in trials
-        ]
+        scores = yield [{key: _shown(value) for key, value in trial.params.items()} for trial in trials]
         for trial, score in zip(trials, scores, strict=True):
             failed = score == float("inf")
             study.tell(trial, None if failed else score, optuna.trial.TrialState.FAIL if failed else None)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.{_DIGITS}g}" if isinstance(value, float) else str(value)
 
 
 def _distribution(kinds: Any, values: Values) -> Any:

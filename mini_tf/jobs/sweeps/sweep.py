@@ -127,7 +127,7 @@ class Sweep:
         """Train the trials to each rung, and the best ones to the end; False if they did not come so far."""
         for step in (*self.rungs, None):
             runs = [run for trial in trials for run in trial.runs if run.score(self.metric, step) is None]
-            parts = [RunPart(run, step, max(1, (step or self.steps) - run.step)) for run in runs]
+            parts = [RunPart(run, step, max(1, (step or self.steps) - _step_of(run))) for run in runs]
             processes.train(parts, partial(self._report, step))
             compared = [trial.compare_at(self.metric, step) for trial in trials]
             if not all(compared):
@@ -145,7 +145,7 @@ class Sweep:
         score, metric = run.score(self.metric, step), f"val.{self.metric.name}"
         if score is None:  # not finite, or of another metric
             run.fault = RunFault(f"no {metric} at step {step}")
-        result = f"{metric} {self.metric.value(score or 0.0):.4f} at step {step or run.step}"
+        result = f"{metric} {self.metric.value(score or 0.0):.4f} at step {step or _step_of(run)}"
         if score in (FAILED, None):
             result = f"failed: {run.error or f'no {metric}'}"
         self.reporter.say(f"{run.title}: {result}, {seconds:.0f} s")
@@ -164,7 +164,7 @@ class Sweep:
     def failure(self) -> WorkerFault:
         """The error of the first trial, where all failed."""
         run = self.trials[0].runs[0]
-        code = manifest.read(run.folder).exit_code if is_run(run.folder) else run.fault and run.fault.exit_code
+        code = run.fault and run.fault.exit_code if run.record is None else run.record.exit_code
         return WorkerFault(code or 1, f"all trials failed; {run.folder.name}: {run.error}")
 
     def write_best(self, best: Trial, mean: Mean) -> Path:
@@ -190,6 +190,10 @@ class Sweep:
             "best": None if self.best is None else self.best.name,
             "trials": [trial.to_json(self.metric) for trial in self.ranking],
         }
+
+
+def _step_of(run: TrialRun) -> int:
+    return 0 if run.record is None else run.record.step
 
 
 def resolved_of(arguments: Sequence[str]) -> Resolved:

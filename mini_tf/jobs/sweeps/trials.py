@@ -44,15 +44,14 @@ class TrialRun:
     fault: MinitfError | None = None
 
     @property
-    def step(self) -> int:
-        return manifest.read(self.folder).step if is_run(self.folder) else 0
+    def record(self) -> manifest.Manifest | None:
+        """Its run.json; None before it has one."""
+        return manifest.read(self.folder) if is_run(self.folder) else None
 
     @property
     def error(self) -> str | None:
         """Why it failed; None if it did not."""
-        record = manifest.read(self.folder) if is_run(self.folder) else None
-        failed = record is not None and record.state in ("failed", "diverged")
-        if failed and record is not None:
+        if (record := self.record) is not None and record.state in ("failed", "diverged"):
             return f"{record.error}"
         return None if self.fault is None else self.fault.message
 
@@ -66,7 +65,7 @@ class TrialRun:
         value = dict(evaluated).get(step or 0)
         if value is None and self.error is not None:
             return FAILED
-        if value is None and is_run(self.folder) and (record := manifest.read(self.folder)).state == "done":
+        if value is None and (record := self.record) is not None and record.state == "done":
             value = evaluated[-1][1] if evaluated else record.metrics.get(f"val.{metric.name}")
             return FAILED if value is None else metric.sign * value
         return None if value is None else metric.sign * value
@@ -171,8 +170,10 @@ class RunPart(NamedTuple):
     steps: int
 
 
-@dataclass
-class _Process:
+class _Running(NamedTuple):
+    """The process of a part. faults: the folder that gets its error."""
+
+    part: RunPart
     process: Any
     faults: Path
     started: float
@@ -201,7 +202,7 @@ class TrialProcesses:
         None is begun that, by the slowest one so far, would not end before the time limit. report: called with each
         run that ended and its seconds. Raises the error of a run that all others would have, too.
         """
-        waiting, running, complete, stopping = [*parts], list[tuple[RunPart, _Process]](), True, False
+        waiting, running, complete, stopping = [*parts], list[_Running](), True, False
         with tempfile.TemporaryDirectory(prefix="minitf") as name:
             try:
                 while waiting or running:
@@ -210,32 +211,32 @@ class TrialProcesses:
                         return False
                     for part in fitting[: self.jobs - len(running)]:
                         waiting.remove(part)
-                        running.append((part, self._start(part, Path(name))))
+                        running.append(self._start(part, Path(name)))
                     time.sleep(POLL)
                     if not stopping and (self.stop or time.monotonic() > self.ends):
                         stopping = True
                         _signal(running, signal.SIGTERM)
-                    for part, process in [pair for pair in running if pair[1].process.poll() is not None]:
-                        running.remove((part, process))
-                        complete &= self._end(part, process, report)
+                    for ended in [child for child in running if child.process.poll() is not None]:
+                        running.remove(ended)
+                        complete &= self._end(ended, report)
                 return complete
             finally:
                 _signal(running, signal.SIGKILL)
-                for _, process in running:
-                    process.process.wait()
+                for child in running:
+                    child.process.wait()
 
-    def _start(self, part: RunPart, folder: Path) -> _Process:
+    def _start(self, part: RunPart, folder: Path) -> _Running:
         run, faults = part.run, folder / part.run.folder.name
         faults.mkdir()
         until = [] if part.stop_at is None else ["--stop-at", str(part.stop_at)]
         arguments = ["pretrain", *run.arguments, "-d", str(run.folder), "-q", *until]
-        return _Process(launching.start(arguments, faults, self.lock), faults, time.monotonic())
+        return _Running(part, launching.start(arguments, faults, self.lock), faults, time.monotonic())
 
     def _fits(self, part: RunPart) -> bool:
         return not self.stop and time.monotonic() + self.step_seconds * part.steps <= self.ends
 
-    def _end(self, part: RunPart, ended: _Process, report: Callable[[TrialRun, float], None]) -> bool:
-        code, run = ended.process.returncode, part.run
+    def _end(self, ended: _Running, report: Callable[[TrialRun, float], None]) -> bool:
+        code, run = ended.process.returncode, ended.part.run
         if code in STOPPED or code == -signal.SIGTERM:  # the latter before it could catch signals
             return False
         fault: MinitfError | None = read_fault(ended.faults, 0)
@@ -245,13 +246,13 @@ class TrialProcesses:
             raise fault
         seconds = time.monotonic() - ended.started
         if code == 0:
-            self.step_seconds = max(self.step_seconds, seconds / part.steps)
+            self.step_seconds = max(self.step_seconds, seconds / ended.part.steps)
         elif run.error is None:
             run.fault = fault or MinitfError(f"exit code {code}")
         report(run, seconds)
         return True
 
 
-def _signal(running: Sequence[tuple[RunPart, _Process]], number: int) -> None:
-    for _, process in running:
-        process.process.send_signal(number)
+def _signal(running: Sequence[_Running], number: int) -> None:
+    for child in running:
+        child.process.send_signal(number)

@@ -200,10 +200,8 @@ def _compare(key: str, setup: Setup, bench: _Bench) -> Setup:
     seconds = bench.compare({value: replace(setup, **{key: value}) for value in (safe, *others)}, rows)
     if bench.busy or len(seconds) == 1:
         return setup.decided(key, safe, BUSY if bench.busy else TOO_EXPENSIVE)
-    full = rows == setup.micro_batch_size
-    value, reason = choose(
-        key, seconds, "measured" if full else f"measured on {rows} of {bench.length.batch_size} rows"
-    )
+    some = "" if rows == setup.micro_batch_size else f" on {rows} of {bench.length.batch_size} rows"
+    value, reason = choose(key, seconds, f"measured{some}")
     bench.step *= seconds[value] / seconds[safe]
     return _with_measurements(setup, key, seconds).decided(key, value, reason)
 
@@ -237,7 +235,7 @@ def _compile(setup: Setup, bench: _Bench) -> Setup:
 
 
 def _with_measurements(setup: Setup, key: str, seconds: Mapping[Any, float]) -> Setup:
-    rounded = {str(value).lower(): round(one, 6) for value, one in seconds.items()}
+    rounded = {str(value).lower(): round(of_value, 6) for value, of_value in seconds.items()}
     return replace(setup, measured={**setup.measured, key: rounded})
 
 
@@ -250,10 +248,6 @@ def _ms(seconds: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 120
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.1f} h"
-    )
+    if seconds < 7200:
+        return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
