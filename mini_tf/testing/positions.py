@@ -90,18 +90,18 @@ def _bias(encoding: PositionalEncoding, length: int = L) -> torch.Tensor | None:
     return encoding.bias(distance[None], *(() if encoding.distance_only else (q, k)))
 
 
+def _applies_to_heads(encoding: PositionalEncoding) -> dict[str, bool]:
+    heads = _heads()
+    rotates = not torch.equal(encoding.rotate(heads, TokenPositions(L, 3)), heads)
+    return {"rotary": rotates, "bias": _bias(encoding) is not None}
+
+
 def it_applies_where_declared(settings: PositionalEncodingSettings) -> None:
     encoding = tiny_encoding(settings)
-    token_positions = TokenPositions(L, 3)
-    x = random_tensor(B, L, DIMS.d_model)
-    heads = _heads()
+    x, token_positions = random_tensor(B, L, DIMS.d_model), TokenPositions(L, 3)
     assert encoding.applies_to == settings.APPLIES_TO, "applies_to of the module must equal APPLIES_TO of the settings"
-    applied = {
-        "embed": not torch.equal(encoding.embed(x, token_positions), x),
-        "rotary": not torch.equal(encoding.rotate(heads, token_positions), heads),
-        "bias": _bias(encoding) is not None,
-    }
-    for point, applies in applied.items():
+    embeds = not torch.equal(encoding.embed(x, token_positions), x)
+    for point, applies in {"embed": embeds, **_applies_to_heads(encoding)}.items():
         assert applies == (point in settings.APPLIES_TO), (
             f"{point!r} must be in APPLIES_TO if and only if it is overridden"
         )
@@ -109,16 +109,12 @@ def it_applies_where_declared(settings: PositionalEncodingSettings) -> None:
 
 def every_layer_has_its_encoding(settings: PositionalEncodingSettings) -> None:
     """`of_layer` of what `build_layers` returns applies where declared; if overridden, each layer has another one."""
-    encoding, heads = tiny_layers(settings), _heads()
+    encoding = tiny_layers(settings)
     layers = [encoding.of_layer(layer) for layer in range(N_LAYERS)]
     message = "applies_to of build_layers must equal APPLIES_TO of the settings"
     assert encoding.applies_to == settings.APPLIES_TO, message
     for number, layer in enumerate(layers):
-        applied = {
-            "rotary": not torch.equal(layer.rotate(heads, TokenPositions(L, 3)), heads),
-            "bias": _bias(layer) is not None,
-        }
-        for point, applies in applied.items():
+        for point, applies in _applies_to_heads(layer).items():
             assert applies == (point in settings.APPLIES_TO) == (point in layer.applies_to), (
                 f"of_layer({number}) must apply to {sorted(settings.APPLIES_TO)}: a module of several layers overrides"
                 " of_layer"
@@ -149,12 +145,8 @@ def it_depends_on_positions_only(settings: PositionalEncodingSettings) -> None:
                 assert_same(encoding.rotate(heads[row : row + 1, t : t + 1], alone)[0, 0], rotated[row, t], message)
     bias = _bias(encoding)
     if bias is not None:
-        assert bias.shape == (
-            1,
-            DIMS.n_heads,
-            L,
-            L,
-        ), f"a bias must be (1, heads, queries, keys), not {list(bias.shape)}"
+        shape = (1, DIMS.n_heads, L, L)
+        assert bias.shape == shape, f"a bias must be (1, heads, queries, keys), not {list(bias.shape)}"
         assert bias.isfinite().all(), "a bias must be finite"
     assert non_padding(together, token_positions).isfinite().all(), "an embedding must be finite"
 

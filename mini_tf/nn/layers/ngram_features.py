@@ -254,9 +254,8 @@ class WindowFeatures(LinearFeatures):
     """Of tokens: the n-grams within `window` tokens before and after it, each with its distance."""
 
     def __init__(self, vocabulary_size: int, order: int, rows: int, scale: float, n_outputs: int, window: int) -> None:
-        super().__init__(
-            vocabulary_size, min(order, 2 * window + 1), rows, scale, n_outputs
-        )  # no longer n-gram fits in
+        longest = min(order, 2 * window + 1)  # no longer n-gram fits in
+        super().__init__(vocabulary_size, longest, rows, scale, n_outputs)
         self.window = window
 
     def arguments(self) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from mini_tf.nn.layers.ngram_features import LinearFeatures, NGramFeatures, WideSettings, hash_keys
+from mini_tf.nn.layers.ngram_features import NGramFeatures, WideSettings, WindowFeatures, hash_keys
 from mini_tf.recipe.kinds import Rules
 
 _BASE = 0x110001  # of the keys; above every code point, and odd, so that also longer n-grams differ in 64 bits
@@ -188,20 +188,13 @@ _AFFIX_DISTANCE = 1
 _COMBINE = 0x2545F4914F6CDD1D  # odd, so that keys of different order differ
 
 
-class WordFeatures(LinearFeatures):
+class WordFeatures(WindowFeatures):
     """Of words: words, shapes and affixes within `window` words, at their distance, and n-grams with the word itself.
 
     These are n-grams of 2 to `order` words, and of as many shapes. Outside a text, all keys are 0.
     """
 
     NO_GRAPH = "the keys of words are computed from their texts"
-
-    def __init__(self, vocabulary_size: int, order: int, rows: int, scale: float, n_outputs: int, window: int) -> None:
-        super().__init__(vocabulary_size, min(order, 2 * window + 1), rows, scale, n_outputs)
-        self.window = window
-
-    def arguments(self) -> Mapping[str, Any]:
-        return {**super().arguments(), "window": self.window}
 
     def forward(
         self,

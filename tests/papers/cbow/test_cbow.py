@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import minitf
+from commands import minitf, refused
 from scipy.stats import chisquare
+from test_inspection_word_vectors import PAIRS, TEXT
 from torch import Tensor
 
 from mini_tf.data.batch import Rows
 from mini_tf.data.tokenization.vocabulary import Vocabulary
+from mini_tf.jobs.baselines import baseline_metrics
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
@@ -346,3 +349,45 @@ def test_a_run_with_negative_samples_is_resumed_and_evaluated_with_its_counts(
     sampler.fit(counts)
     assert torch.equal(trained.task().sampler.unigram, sampler.unigram)  # type: ignore[union-attr]
     assert "perplexity" not in str(first)
+
+
+def test_the_command_shows_word_vectors_of_a_trained_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text(TEXT)
+    Path("pairs.tsv").write_text("".join(f"{pair.words[0]}\t{pair.words[1]}\t{pair.score}\n" for pair in PAIRS))
+    small = ("train.steps=2", "train.batch_size=2", "train.context=16", "tokenizer.vocab_size=330", "model.d_model=8")
+    trained = minitf(
+        "pretrain", "cbow-ladder-1", "data.train=text.txt", *small, "objective={kind: cbow, negatives: 2}", "-d", "run"
+    )
+    assert trained.exit_code == 0, trained.stderr
+    assert minitf("evaluate", "run").exit_code == 0, "the checkpoint has the counts of negative sampling"
+    shown = minitf("inspect", "word", "run", "king", "--neighbours", "3")
+    assert shown.exit_code == 0, shown.stderr
+    assert len(shown.stdout.splitlines()) == 4
+    assert minitf("inspect", "word", "run", "--analogy", "man woman king", "-o", "analogy.json").exit_code == 0
+    assert len(json.loads(Path("analogy.json").read_text())["tokens"]) == 10
+    similarity = minitf("inspect", "word", "run", "--similarity", "pairs.tsv", "--json")
+    assert json.loads(similarity.stdout)["result"]["known"]["pairs"] == len(PAIRS)
+    refused(
+        minitf("inspect", "word", "run", "--analogy", "man woman"), "--analogy needs three words, got 2", exit_code=2
+    )
+    refused(
+        minitf("inspect", "word", "run", "king", "--neighbors", "3", "-o", "x.png"),
+        "its suffix must be .json",
+        exit_code=2,
+    )
+
+
+def test_no_baseline_has_the_loss_of_negative_sampling() -> None:
+    assert baseline_metrics(settings_of("objectives", "cbow")(negatives=5)) == {}  # type: ignore[arg-type]
+
+
+def test_the_list_of_recipes_begins_with_the_default_and_shows_a_series_once() -> None:
+    lines = minitf("recipe", "list").stdout.splitlines()
+    names = [line.split("  ")[0] for line in lines]
+    assert names[0] == "quickstart"
+    assert names[1:] == sorted(names[1:], key=lambda name: re.split(r"(\d+)", name))
+    assert "cbow-ladder-1 ... 11" in names
+    rows = json.loads(minitf("recipe", "list", "--json").stdout)["result"]
+    series = [row["name"] for row in rows if row["name"].startswith("cbow-ladder-")]
+    assert series == [f"cbow-ladder-{number}" for number in range(1, 12)]

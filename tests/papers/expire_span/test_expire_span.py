@@ -9,6 +9,7 @@ import figures
 import pytest
 import torch
 from commands import EXACT, minitf, refused, trained
+from test_run_initial import SHORT, SIZES, TEXT, parts_of, theirs
 from torch import Tensor
 
 from mini_tf.attention import softmax
@@ -20,6 +21,7 @@ from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.papers.expire_span.attention import expire_span
 from mini_tf.papers.expire_span.inspection import spans as spans_view
+from mini_tf.system.errors import RecipeFault
 from mini_tf.testing.tiny.mixers import random_tensor, run_in_blocks
 from mini_tf.trained.opening import open_trained
 
@@ -221,3 +223,28 @@ def test_a_run_records_its_memory_and_its_penalty(tmp_path: Path) -> None:
 def test_a_model_whose_tokens_do_not_expire_has_no_spans_to_show(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", *EXACT, "train.steps=1")
     refused(minitf("inspect", "spans", run, "ab"), "run has no spans: its layers are softmax", exit_code=2)
+
+
+def test_keys_that_act_only_in_training_may_be_others_also_within_a_mixer_and_those_that_are_computed_with_may_not(
+    tmp_path: Path,
+) -> None:
+    spans = "attention: [{kind: expire_span, max_span: 20}, {kind: sru, forget_bias: 1.0}], positions: none"
+    run = trained(tmp_path / "run", *SHORT, SIZES.format("decoder", spans), TEXT)
+    key = "model.attention=[{{kind: expire_span, max_span: 20, {}}}, {{kind: sru, {}}}]"
+    free = ("span_loss_weight: 0, initial_span: 0.9, noisy: true, dropout_rate: 0.5", "forget_bias: 2.0")
+    parts = parts_of(run, TEXT, key.format(*free))
+    assert parts.loaded is not None
+    assert (parts.loaded.new, parts.loaded.unused) == ((), ())
+    assert torch.equal(
+        parts.model.weights()["stack.layers.0.own.part.span_bias"], theirs(run)["stack.layers.0.own.part.span_bias"]
+    )
+    for bound, words in (
+        (
+            ("pre_div: 2.0, noisy: true", "forget_bias: 2.0"),
+            r"model\.attention\[0\]\.pre_div: is 2\.0, but 1\.0 in run",
+        ),
+        (("ramp: 8", "forget_bias: 2.0"), r"model\.attention\[0\]\.ramp: is 8, but 32 in run"),
+        (("noisy: true", "highway_bias: 0.0"), r"model\.attention\[1\]\.highway_bias: is 0\.0, but -2\.0 in run"),
+    ):
+        with pytest.raises(RecipeFault, match=words):
+            parts_of(run, TEXT, key.format(*bound))

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -20,14 +20,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from commands import DATA, minitf, refused, tiny_model, trained
-from test_logit_split_of_models import blocks_are_all_that_is_added
+from test_inspection_contract import every_model
+from torch import Tensor
 
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.terminal import table
 from mini_tf.inspection import ViewOutput
 from mini_tf.inspection._memory_layers import MemoryIndex, memory_layers, parse_memories, recorded
 from mini_tf.nn.layers.feed_forward import ACTIVATIONS, FeedForward
-from mini_tf.nn.model import Model
+from mini_tf.nn.model import Model, ModelSettings
 from mini_tf.nn.tokens import Tokens
 from mini_tf.papers.key_value_memories import layer_report
 from mini_tf.papers.key_value_memories.inspection.memory import Settings, _table
@@ -607,3 +608,23 @@ def test_memories_are_chosen_by_lists_and_ranges() -> None:
     with pytest.raises(UsageFault, match="the range 1-0 is empty"):
         parse_memories(["1-0:1"], layers)
     assert math.isnan(agreement(np.array([]), np.array([])).share)
+
+
+@pytest.mark.parametrize("settings", [pytest.param(settings, id=word) for word, settings in every_model()])
+def test_a_logit_is_the_sum_of_its_parts(settings: ModelSettings) -> None:
+    model = random_model(settings)
+    if why_not(model) is None and blocks_are_all_that_is_added(model):
+        split = split_logit(model, Tokens(random_ids(1)))
+        assert split.sum == pytest.approx(split.logit, rel=0, abs=1e-9)
+
+
+def blocks_are_all_that_is_added(model: Model) -> bool:
+    """Whether each block of the first stack gets what the one before returned, and the final norm what the last did."""
+    stack, inputs, outputs = model.stacks()[0].stack, list[Tensor](), list[Tensor]()
+    with torch.no_grad(), ExitStack() as hooks:
+        for module in (*stack.blocks, stack.norm):
+            hooks.enter_context(module.register_forward_pre_hook(lambda _, given: inputs.append(given[0])))
+        for block in stack.blocks:
+            hooks.enter_context(block.register_forward_hook(lambda *call: outputs.append(call[-1].y)))
+        model(Tokens(random_ids(1)))
+    return all(torch.equal(x, y) for x, y in zip(inputs[1:], outputs, strict=True))

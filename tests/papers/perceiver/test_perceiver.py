@@ -9,18 +9,24 @@ import figures
 import numpy as np
 import pytest
 import torch
-from commands import minitf, refused, trained
+from commands import TINY, minitf, refused, trained
 from torch import Tensor
 
+from mini_tf.cost import lengths
+from mini_tf.cost.lengths import Layer, layers_of, measure_lengths
 from mini_tf.drawing.plotting import figure_label as label
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.papers.perceiver.models import perceiver
 from mini_tf.papers.perceiver.models.perceiver import RowIndex
+from mini_tf.recipe.kinds import settings_of
+from mini_tf.recipe.reading import read
 from mini_tf.testing import inspection, models, run_all
 from mini_tf.testing.tiny.models import B, L, random_ids, tiny_model
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.flops import forward_flops
+from mini_tf.training.machine.device import Setup
+from mini_tf.training.optimizer import depths
 
 EXACT = {"rtol": 0, "atol": 1e-10}
 SMALL = {"d_model": 16, "n_layers": 2, "n_heads": 2, "n_latents": 4}
@@ -371,3 +377,42 @@ def test_the_positions_of_the_input_and_of_the_queries_are_shown(tmp_path: Path)
 def test_a_model_without_latents_has_none_to_show(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", "train.steps=1")
     refused(minitf("inspect", "latents", run, "ab"), "run has no latents: its model is of kind decoder", exit_code=2)
+
+
+def layers_with(query: str) -> list[Layer]:
+    sized = "model={kind: perceiver, d_model: 16, d_latent: 24, n_layers: 2, n_heads: 2, n_latents: 4}"
+    return layers_of(
+        "tiny", read(TINY, [sized, "objective={kind: classify, pool: first}", f"model.query={query}"]).recipe
+    )
+
+
+@pytest.mark.parametrize(("query", "sizes"), [("position", (32, 4)), ("task", (1, 4))])
+def test_a_perceiver_has_layers_of_tokens_of_latents_and_of_outputs(query: str, sizes: tuple[int, int]) -> None:
+    layers = layers_with(query)
+    names = ["encoder.cross (tiny)", "latent.self (tiny)", "decoder.cross (tiny)"]
+    assert [layer.name for layer in layers] == names
+    assert [layer.sizes(32) for layer in layers] == [(4, 32), (4, 4), sizes]
+    assert [(layer.dims.d_model, layer.dims.d_memory) for layer in layers] == [(24, 16), (24, 24), (16, 24)]
+
+
+def test_of_a_perceiver_what_grows_with_the_length_is_measured_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lengths, "LONG_SECONDS", 0.0)
+    for layer in layers_with("position"):
+        (short, long), grows = measure_lengths(layer, [64, 128], Setup()), 64 in layer.sizes(64)
+        assert short.flops is not None
+        assert long.flops is not None
+        assert (long.flops > short.flops) == grows
+        assert (long.saved > short.saved) == grows  # type: ignore[operator]
+
+
+def test_depths_of_latents_count_every_pass_between_them_and_the_output() -> None:
+    """The decoder is above two layers of latents that are applied three times, and these above the encoder."""
+    kind: Any = settings_of("models", "perceiver")
+    model = kind(d_model=8, n_layers=2, n_heads=2, n_latents=3, n_blocks=3).build(20, 8)
+    expected = {
+        "head.": 0, "decoder.norm": 0, "processor.norm.": 0, "decoder.layers.0.": 1, "queries.": 2,
+        "processor.layers.1.": 2,
+        "processor.layers.0.": 3, "encoder.layers.0.": 8, "latents": 9, "embedding.": 9,
+    }  # fmt: skip
+    for name, depth in depths(model).items():
+        assert depth == next(depth for beginning, depth in expected.items() if name.startswith(beginning)), name

@@ -1,5 +1,6 @@
 """Linear attention: random features against their expectation and variances, chunks against brute force."""
 
+import json
 import math
 import os
 import signal
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 from commands import EXACT, TINY, minitf
+from test_generation_fast_decoder import assert_goes_on_as_the_whole, assert_needs_constant_memory
+from test_models import model_of
 from torch import Tensor
 
 from mini_tf.nn import token_positions
@@ -23,6 +26,7 @@ from mini_tf.papers.performer.key_sums import Features, linear_attention, linear
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.testing import attention, run_all
 from mini_tf.testing.tiny.mixers import random_tensor
+from mini_tf.trained.opening import load_trained
 
 D = 8
 DRAWS = 4000
@@ -295,3 +299,48 @@ def test_a_run_that_was_interrupted_between_two_redraws_continues_bit_exactly(
     assert minitf(*command, tmp_path / "parts").exit_code == 0
     for name in ("metrics.jsonl", "model.safetensors"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
+
+
+SHAPE = (
+    "model={kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, attention: {kind: softmax, qk_norm: true, scale: 0.3}}"
+)
+
+
+def test_a_converted_model_keeps_its_weights_and_predicts_nearly_as_before(tmp_path: Path) -> None:
+    done = minitf("pretrain", TINY, SHAPE, *EXACT, "train.steps=20", "log.samples=0", "-d", str(tmp_path / "gpt"), "-q")
+    assert done.exit_code == 0, done.stderr
+    done = minitf(
+        "convert", tmp_path / "gpt", "model.attention={kind: favor, features: 512}", "-d", tmp_path / "favor", "--json"
+    )
+    assert done.exit_code == 0, done.stderr
+    before, after = (load_trained(tmp_path / name).model.weights() for name in ("gpt", "favor"))
+    assert set(after) - set(before) == {f"stack.layers.{i}.own.part.projection" for i in range(2)}
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    metrics = json.loads(done.stdout)["metrics"]
+    assert 0 < metrics["kl"] < 0.1
+    evaluated = json.loads(minitf("evaluate", tmp_path / "favor", "--json").stdout)["metrics"]
+    assert evaluated["loss"] == pytest.approx(metrics["loss"], abs=1e-5)
+    attention = load_trained(tmp_path / "favor").recipe.model.attention[0]  # type: ignore[attr-defined]
+    assert (attention.kind, attention.qk_norm, attention.scale) == ("favor", True, 0.3)
+
+
+ALL = ("linear", "softmax", "favor")
+
+
+@pytest.mark.parametrize(
+    ("mixers", "settings"),
+    [
+        *((mixers, {}) for mixers in (("favor",), ("linear",), ALL)),
+        *((ALL, keys) for keys in ({"n_kv_heads": 1}, {"d_k": 10, "d_v": 4, "bias": True}, {"ngrams": (50, 60)})),
+    ],
+    ids=str,
+)
+def test_recurrent_attention_continues_as_one_pass(mixers: tuple[str, ...], settings: dict[str, Any]) -> None:
+    model = model_of("decoder", mixers, "rotary", n_layers=3, **settings)
+    assert_goes_on_as_the_whole(model, (5, 5))
+    assert_goes_on_as_the_whole(model, (3, 20, 1))
+
+
+@pytest.mark.parametrize("kind", ["linear", "favor"])
+def test_recurrent_attention_needs_constant_memory(kind: str) -> None:
+    assert_needs_constant_memory(model_of("decoder", (kind,), "none", n_layers=2))

@@ -5,12 +5,15 @@ import math
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import figures
 import numpy as np
 import pytest
 import torch
 from commands import EXACT, TINY, minitf, refused, trained
+from test_generation_fast_decoder import assert_goes_on_as_the_whole, assert_needs_constant_memory
+from test_models import model_of
 from torch import Tensor
 
 from mini_tf.inspection import ViewOutput
@@ -294,3 +297,17 @@ def test_a_model_without_gates_has_none_to_show_nor_are_they_suggested(tmp_path:
 def test_a_bidirectional_model_cannot_be_recurrent() -> None:
     done = minitf("recipe", "check", "bert-nano", "model.attention=sru", "model.positions=none")
     refused(done, "sru attention does not support bidirectional attention", exit_code=3)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"residual": False, "norm_place": "post"}, {"d_ff": 0, "dropout_rate": 0.5}], ids=str
+)
+def test_recurrences_continue_as_one_pass(settings: dict[str, Any]) -> None:
+    """Beside attention with a cache."""
+    model = model_of("decoder", ("sru", "softmax"), "none", n_layers=3, **settings)
+    assert_goes_on_as_the_whole(model, (5, 5))
+    assert_goes_on_as_the_whole(model, (3, 20, 1))
+
+
+def test_a_recurrence_needs_constant_memory() -> None:
+    assert_needs_constant_memory(model_of("decoder", ("sru",), "none", n_layers=2))
