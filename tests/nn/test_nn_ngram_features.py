@@ -1,5 +1,5 @@
-"""The wide part of a task head is TF-IDF of token n-grams, as scikit-learn computes it, times its weights; and tables of
-n-grams: each combination has its own row, and nothing looks over the beginning of a document or ahead.
+"""The wide part of a task head is TF-IDF of token n-grams, as scikit-learn computes it, times its weights; and tables
+of n-grams: each combination has its own row, and nothing looks over the beginning of a document or ahead.
 """
 
 import itertools
