@@ -36,7 +36,7 @@ def explain(error: Exception, arguments: list[str]) -> int:
         hint = _for_missing(error, path, arguments)
     elif context is not None and not hasattr(context.command, "commands"):
         message = message.replace("Value error, ", "")
-        hint = _for_value(error, context, arguments) or _for_file(context, arguments)
+        hint = _for_value(error, context, arguments)
     else:
         hint = _for_command(path, context, arguments)
         message = message if hint is None else message.partition(". Did you mean")[0]
@@ -57,23 +57,18 @@ def _for_missing(error: Exception, path: str, arguments: list[str]) -> str | Non
 
 
 def _for_value(error: Exception, context: Any, arguments: list[str]) -> str | None:
-    """A hint for a value that an option does not have."""
-    names = getattr(getattr(error, "param", None), "opts", ())
+    """A hint for a value that an option does not have, or for a file beside a run, which is given as --data."""
+    names, has_data = getattr(getattr(error, "param", None), "opts", ()), "--data" in _options_of(context)
     for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
         name, equals, value = word.partition("=")
         if name in names and (hint := VALUES.get(name, {}).get(value if equals else after)):
-            return hint if "--data" in _options_of(context) else hint.removesuffix(": --data FILE")
-    return None
+            return hint if has_data else hint.removesuffix(": --data FILE")
+    file = next(filter(os.path.isfile, arguments), None)
+    return f"--data {shlex.quote(file)}" if file is not None and has_data else None
 
 
 def _options_of(context: Any) -> set[str]:
     return {name for parameter in context.command.params for name in parameter.opts}
-
-
-def _for_file(context: Any, arguments: list[str]) -> str | None:
-    """A hint for a file beside a run, where a command takes it by an option."""
-    file = next((word for word in arguments if os.path.isfile(word)), None)
-    return f"--data {shlex.quote(file)}" if file is not None and "--data" in _options_of(context) else None
 
 
 def _for_command(path: str, context: Any, arguments: list[str]) -> str | None:
@@ -92,14 +87,9 @@ def _for_command(path: str, context: Any, arguments: list[str]) -> str | None:
         if view := view_called(word):
             return f"`{shlex.join(['minitf', 'inspect', view, *typed[1:]])}`"
     if path == "minitf":
-        groups = {name: getattr(one, "commands", {}) for name, one in context.command.commands.items()}
-        having = [
-            f"`{shlex.join(['minitf', name, word, *typed[1:]])}`"
-            for name, commands in groups.items()
-            if word in commands
-        ]
-        if having:
-            return ", ".join(having)
+        groups = [name for name, one in context.command.commands.items() if word in getattr(one, "commands", {})]
+        if groups:
+            return ", ".join(f"`{shlex.join(['minitf', group, word, *typed[1:]])}`" for group in groups)
     return _for_argument(path, typed[0], rest)
 
 
