@@ -107,7 +107,7 @@ def test_lines_of_two_files_belong_together_however_they_end(variant: bytes, tmp
     ]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(
     pairs=st.lists(
         st.tuples(*[st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n\ufeff"))] * 2).filter(
@@ -313,7 +313,7 @@ def test_a_sample_of_huge_pairs_shows_a_shared_tokenizer_both_sides(
     assert len(text.tokenizer.encode(" XXYY")) < 3
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(
     pairs=st.lists(st.tuples(st.sampled_from("abcdefghijklmnop"), st.text("xyz", min_size=1)), min_size=2, max_size=60),
     share=st.floats(0.01, 0.9),

@@ -1,5 +1,5 @@
-"""Text from ids that come one by one: for every kind of tokenizer what decoding all of them gives, and never half a
-character.
+"""Streamed text: ids that come one by one give what decoding all of them gives, and never half a character; a text ends
+before the first complete stop string, whatever comes in whichever pieces.
 """
 
 from typing import get_args
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Inner
 from tokenizers import decoders, models, pre_tokenizers
 
-from mini_tf.data.tokenization.stream import TextStream
+from mini_tf.data.tokenization.stream import StopStringFilter, TextStream
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 
@@ -128,3 +128,40 @@ def test_a_token_costs_the_same_wherever_it_stands(monkeypatch: pytest.MonkeyPat
             stream.push(int(id))
     longest_run = 1 + len(b"the cats ")
     assert max(decoded) <= longest_run
+
+
+def let_through(stops: list[str], pieces: list[str]) -> tuple[list[str], bool]:
+    stopping = StopStringFilter(stops)
+    return [*map(stopping.push, pieces), stopping.end()], stopping.stopped
+
+
+def cut(text: str, stops: list[str]) -> str:
+    """The text before the stop string whose last character comes first; of several that end there, maximum."""
+    for end in range(len(text) + 1):
+        if found := [stop for stop in stops if text[:end].endswith(stop)]:
+            return text[: end - max(map(len, found))]
+    return text
+
+
+@given(st.lists(st.text("ab", min_size=1, max_size=4), max_size=3), st.lists(st.text("abc", max_size=5), max_size=8))
+def test_the_text_ends_before_the_stop_string_that_is_complete_first(stops: list[str], pieces: list[str]) -> None:
+    told, stopped = let_through(stops, pieces)
+    text = "".join(pieces)
+    assert "".join(told) == cut(text, stops)
+    assert stopped == any(stop in text for stop in stops)
+
+
+@given(st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3), st.text("abc", max_size=12))
+def test_text_is_held_back_only_while_it_may_become_a_stop_string(stops: list[str], text: str) -> None:
+    stopping, told = StopStringFilter(stops), ""
+    for n, character in enumerate(text, 1):
+        told += stopping.push(character)
+        if stopping.stopped:
+            break
+        begun = [k for k in range(n + 1) if any(stop.startswith(text[n - k : n]) for stop in stops)]
+        assert told == text[: n - max(begun)]
+
+
+def test_an_empty_stop_string_is_no_stop_string() -> None:
+    with pytest.raises(ValueError, match="empty stop string"):
+        StopStringFilter(["a", ""])

@@ -101,7 +101,7 @@ def test_the_largest_row_group_as_the_metadata_say(tmp_path: Path) -> None:
         assert open_shard(find_files(write(f"{path}.{format}", texts))[0], Columns()).largest_group == 0
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     pieces=st.lists(
         st.sampled_from(["ab\n", "\n", " \n", "<|endoftext|>\n", "é\n", "x" * 40 + "\n", "c\r\n"]), max_size=60
@@ -118,7 +118,7 @@ def test_adjoining_parts_of_a_text_have_every_document_once(
     assert all(one.opens for one in found)
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     pieces=st.lists(st.sampled_from(["abcdef\n", "gh\n", "\n", "x" * 70 + "\n"]), min_size=1, max_size=60),
     places=st.sets(st.integers(0, 600), max_size=8),

@@ -86,9 +86,9 @@ def test_the_corpus_is_8000_different_short_sentences_of_lower_case_words(rows: 
 def test_a_source_has_one_translation_and_one_alignment() -> None:
     """However often it is drawn; what a sentence says could be ambiguous, as who is near the river."""
     known: dict[str, toy.AlignedPair] = {}
-    drawn = [toy.render(sentence) for sentence in islice(toy.sentences(seed=5), 20_000)]
+    drawn = [toy.render(sentence) for sentence in islice(toy.sentences(seed=5), 8_000)]
     assert all(known.setdefault(pair.source, pair) == pair for pair in drawn)
-    assert len(known) < 0.95 * len(drawn)
+    assert len(known) < 0.98 * len(drawn)
 
 
 def test_every_word_but_a_few_small_ones_is_linked_to_its_translation_in_the_dictionary(pairs: list[Aligned]) -> None:

@@ -67,7 +67,7 @@ def test_it_needs_no_more_tokens_than_the_library_trainer_does() -> None:
     """That one is the algorithm of sentencepiece; it is not used because its result is another in every process."""
     if not SHAKESPEARE.exists():
         pytest.skip("shared/data is not here")
-    text = SHAKESPEARE.read_text()[:200_000]
+    text = SHAKESPEARE.read_text()[:100_000]
     ours = Tokenizer.train(sections.Tokenizer(kind="unigram", vocab_size=1000), [text])
     library = tokenizers.Tokenizer(models.Unigram())
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
