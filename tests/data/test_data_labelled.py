@@ -280,16 +280,6 @@ def test_a_file_of_lines_is_no_table(tmp_path: Path) -> None:
     )
 
 
-def test_texts_without_labels_can_be_read_where_nothing_is_asked(tmp_path: Path) -> None:
-    file = table(tmp_path / "a.csv", [{"id": "1", "review": "a"}, {"id": "2", "review": "b"}])
-    dataset = dataset_of("classes")
-    reader = dataset.reader(Data(train=file, fields=FIELDS), labelled=False)
-    assert list(reader.read(dataset.find(file, "--data"))) == [
-        Example(["a"], [], f"{file}:2"),
-        Example(["b"], [], f"{file}:3"),
-    ]
-
-
 def test_columns_that_are_found_are_reported_under_the_file_that_is_read(tmp_path: Path) -> None:
     """The ids of equal contents are cached once, whatever the path."""
     for name in ("one.csv", "other.csv"):

@@ -46,12 +46,10 @@ def aligned(folder: Path, pairs: list[tuple[str, str]] = PAIRS, name: str = "tra
     return Files(source=write(folder / f"{name}.en", lines[0]), target=write(folder / f"{name}.de", lines[1]))
 
 
-def table(
-    folder: Path, kind: str, names: tuple[str, str] = ("source", "target"), pairs: list[tuple[str, str]] = PAIRS
-) -> str:
+def table(folder: Path, names: tuple[str, str] = ("source", "target"), pairs: list[tuple[str, str]] = PAIRS) -> str:
     """The same pairs as a table with a further column before them."""
     rows = [{"id": str(n), names[0]: source, names[1]: target} for n, (source, target) in enumerate(pairs)]
-    return str(write_table(folder / f"pairs.{kind}", rows))
+    return str(write_table(folder / "pairs.csv", rows))
 
 
 def pairs_in(spec: object, data: Data | None = None) -> list[Pair]:
@@ -131,19 +129,12 @@ def test_files_of_a_list_or_a_glob_are_partners_in_their_order(tmp_path: Path) -
     assert message.startswith("data.train: 2 source files, but 1 target files; there must be one target file for each")
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
-def test_a_table_has_its_sides_in_columns_of_these_names_or_of_others(kind: str, tmp_path: Path) -> None:
-    assert read(table(tmp_path, kind)) == PAIRS
-    assert read(table(tmp_path, kind, ("en", "de")), fields=FIELDS) == PAIRS
-    message = refusal(table(tmp_path, kind, ("en", "de")))
-    place = "pairs.parquet" if kind == "parquet" else f"pairs.{kind}:1"
-    assert f"{place}: no column 'source'; the columns are: id, en, de" in message
+def test_a_table_has_its_sides_in_columns_of_these_names_or_of_others(tmp_path: Path) -> None:
+    assert read(table(tmp_path)) == PAIRS
+    assert read(table(tmp_path, ("en", "de")), fields=FIELDS) == PAIRS
+    message = refusal(table(tmp_path, ("en", "de")))
+    assert "pairs.csv:1: no column 'source'; the columns are: id, en, de" in message
     assert "name the columns with 'data.fields={source: COLUMN, target: COLUMN}'" in message
-
-
-def test_columns_of_a_table_without_names_have_numbers(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.tsv", "ein Satz\ta sentence\t7\nnoch einer\tanother\t8\n")
-    assert read(file, fields={"source": "1", "target": "0"}) == [("a sentence", "ein Satz"), ("another", "noch einer")]
 
 
 def test_links_between_words_come_with_their_pair(tmp_path: Path) -> None:
@@ -173,14 +164,10 @@ def test_lines_that_are_no_pairs_are_refused_with_their_place(
     assert words.format(a=files.source, b=files.target) in refusal(files)
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
 @pytest.mark.parametrize("side", [0, 1])
-def test_an_empty_cell_is_refused_with_its_row(kind: str, side: int, tmp_path: Path) -> None:
-    pairs = [("a", "b"), ("c", " ") if side else ("", "d")]
-    place = {"jsonl": ".jsonl:2", "parquet": ".parquet: row 2"}.get(kind, f".{kind}:3")
-    assert f"{place}: '{('source', 'target')[side]}' is empty (remove the row)" in refusal(
-        table(tmp_path, kind, pairs=pairs)
-    )
+def test_an_empty_cell_is_refused_with_its_row(side: int, tmp_path: Path) -> None:
+    file = table(tmp_path, pairs=[("a", "b"), ("c", " ") if side else ("", "d")])
+    assert f".csv:3: '{('source', 'target')[side]}' is empty (remove the row)" in refusal(file)
 
 
 def lists(path: Path) -> str:
@@ -215,11 +202,6 @@ def test_lists_that_are_no_texts_are_refused_with_their_line(row: dict[str, Any]
     assert refusal(file).startswith(f"{file}:2: {words}")
 
 
-def test_links_between_words_may_stand_in_any_table(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.csv", "source,alignment,target\na b,0-0,c\n")
-    assert pairs_in(file) == [Pair("a b", "c", f"{file}:2", "0-0")]
-
-
 def test_sentences_with_tags_are_no_pairs(tmp_path: Path) -> None:
     assert "is not a table (jsonl, csv, tsv, parquet)" in refusal(
         write(tmp_path / "a.conll", "a\tO\n"), fields={"source": "0", "target": "1"}
@@ -237,18 +219,12 @@ def test_abstracts_and_their_summaries_are_pairs() -> None:
         assert [pair.source for pair in found] == [" ".join(filter(str.strip, row["source"])) for row in rows]
 
 
-def test_a_value_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.jsonl", '{"source": "a", "target": null}\n')
-    assert refusal(file).startswith(f"{file}:1: 'target' must be text, not null")
-    assert ":2: 2 columns, but the first line has 3" in refusal(write(tmp_path / "a.csv", "source,target,x\na,b\n"))
-
-
 def test_a_table_and_a_file_of_lines_are_not_taken_for_each_other(tmp_path: Path) -> None:
     files = aligned(tmp_path)
     message = refusal(files.source)
     assert message.startswith(f"data.train: {files.source} is not a table (jsonl, csv, tsv, parquet)")
     assert "give two text files as {source: FILE, target: FILE}" in message
-    file = table(tmp_path, "csv")
+    file = table(tmp_path)
     message = refusal(Files(source=files.source, target=file))
     assert message.startswith(f"data.train.target: {file} is csv, not lines of text")
     assert "data.fields={source: COLUMN, target: COLUMN}" in message
