@@ -75,21 +75,17 @@ def streaming_rules(data: Data, train: Train, dataset: DatasetSettings, objectiv
         return
     if "-" in (data.train if isinstance(data.train, tuple) else (data.train,)):
         yield Rule("data.streaming", "stdin cannot be read in parts; save it as a file", ("data.train",))
-    if data.split.tail or data.split.folds is not None:
-        message = f"{data.split} needs all documents of a corpus; give a share such as 5%, or {way}"
-        yield Rule("data.split", message, ("data.streaming",))
-    if data.max_train_samples is not None:
-        message = f"needs all documents of a corpus; give fewer files, or {way}"
-        yield Rule("data.max_train_samples", message, ("data.streaming",))
-    if data.pack == "none":
-        message = f"none needs the lengths of all documents; use concat or docs, or {way}"
-        yield Rule("data.pack", message, ("data.streaming",))
-    if train.batch_tokens is not None:
-        message = f"streamed rows have train.context tokens each; use train.batch_size, or {way}"
-        yield Rule("train.batch_tokens", message, ("data.streaming",))
-    if train.stream:
-        message = f"needs the rows of a corpus in order; use train.stream: false, or {way}"
-        yield Rule("train.stream", message, ("data.streaming",))
+    of_whole, tokens = data.split.tail or data.split.folds is not None, train.batch_tokens
+    documents = "needs all documents of a corpus; give"
+    for is_broken, key, message in (
+        (of_whole, "data.split", f"{data.split} {documents} a share such as 5%"),
+        (data.max_train_samples is not None, "data.max_train_samples", f"{documents} fewer files"),
+        (data.pack == "none", "data.pack", "none needs the lengths of all documents; use concat or docs"),
+        (tokens, "train.batch_tokens", "streamed rows have train.context tokens each; use train.batch_size"),
+        (train.stream, "train.stream", "needs the rows of a corpus in order; use train.stream: false"),
+    ):
+        if is_broken:
+            yield Rule(key, f"{message}, or {way}", ("data.streaming",))
 
 
 def reading_rules(data: Data, dataset: DatasetSettings, objective: str) -> Rules:

@@ -122,10 +122,7 @@ def test_work_in_nanogpts_shape_is_the_papers_formula() -> None:
     "changes",
     [
         (),
-        ("train.micro_batch_size=2",),
-        ("runtime.precision=bf16",),
         ("data.pack=docs",),
-        ("data.pack=none",),
         ("model.dropout_rate=0.1", "model.activation=swiglu", "model.tied=false"),
         ENCODER,
         (*ENCODER, "model.head=bert", "objective.scheme=whole_word"),

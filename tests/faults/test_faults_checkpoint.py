@@ -309,6 +309,7 @@ HEADERS: dict[str, tuple[bytes, str]] = {
     "C6-unknown-type": (header(w={"dtype": "F8_E8M0", "shape": [4]}), "unknown dtype 'F8_E8M0'"),
     "C6-no-content": (of_one([0, 1 << 62], [0, 4], 4), "cannot occupy bytes 0 to 4"),
     "C6-content-cut": (of_one([2], [0, 8], 4), "its tensors end at byte 8, its content at byte 4"),
+    "C6-content-behind": (of_one([1], [0, 4], 8), "its tensors end at byte 4, its content at byte 8"),
     "C6-nested": (of_length(100_000, b"[" * 100_000), "not a safetensors file"),
     "C6-number": (of_length(5008, b'{"w": 1' + b"0" * 5000 + b"}"), "a number has 5,001 digits, more than 4,000"),
 }

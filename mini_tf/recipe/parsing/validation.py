@@ -170,8 +170,7 @@ def _key_and_item(path: Path, tree: Node) -> tuple[str, str]:
     """
     node, steps, called = tree, list[str](), ""
     for step in _key(path):
-        below = node.value[step] if isinstance(step, int) and isinstance(node.value, list) else None
-        below = node.value.get(step) if isinstance(node.value, dict) else below
+        below = _below(node, step)
         if isinstance(step, str) or (isinstance(node.value, list) and len(node.value) > 1):
             steps.append(str(step))
         if isinstance(step, int) and below is not None and isinstance(below.value, dict):
