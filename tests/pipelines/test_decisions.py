@@ -59,9 +59,8 @@ def test_the_temperature_minimises_the_log_loss(sharpness: float) -> None:
     best = minimize_scalar(loss, bounds=(0.05, 20), method="bounded", options={"xatol": 1e-8})
     assert found == pytest.approx(best.x, rel=1e-4)
     assert loss(found) <= min(map(loss, np.linspace(0.1, 10, 200)))
-    assert fit_temperature((given * 2 + 5).astype(np.float32), truth) == pytest.approx(2 * found, rel=1e-3), (
-        "logits do as well"
-    )
+    # Logits do as well.
+    assert fit_temperature((given * 2 + 5).astype(np.float32), truth) == pytest.approx(2 * found, rel=1e-3)
     assert found == pytest.approx(sharpness, rel=0.25)
 
 
@@ -84,9 +83,8 @@ def test_the_bias_of_two_classes_is_the_best_of_all_that_are_tried() -> None:
     given, truth = log_softmax(given[:, [0, 2]], axis=1), (truth == 2).astype(int)
     found = fit_bias(given, truth, np.ones(100, int), None)
     tried = [f1_score(truth, given[:, 1] - given[:, 0] > -bias, average="macro") for bias in np.arange(-9, 9.1, 0.25)]
-    assert macro_f1(truth, (given + found).argmax(1), 2) == pytest.approx(max(tried), abs=0.02), (
-        "in steps of 1, then of 0.25"
-    )
+    # In steps of 1, then of 0.25.
+    assert macro_f1(truth, (given + found).argmax(1), 2) == pytest.approx(max(tried), abs=0.02)
     assert macro_f1(truth, (given + found).argmax(1), 2) > macro_f1(truth, given.argmax(1), 2)
 
 
@@ -171,9 +169,8 @@ def test_figures_are_those_of_each_half_with_the_values_of_the_other() -> None:
     assert both[1] > both[0]
     assert seen[-1].tolist() == predicted.tolist()
     assert metrics == {"loss": figures["log_loss"][1]} | class_scores(truth, predicted, NAMES)
-    assert fitter.decision.temperature == fit_temperature(given, truth), (
-        "the values that are kept are fitted on all data"
-    )
+    # The values that are kept are fitted on all data.
+    assert fitter.decision.temperature == fit_temperature(given, truth)
     everything = fit_bias(rescaled(given, fitter.decision.temperature), truth, np.ones(len(truth), int), None)
     assert fitter.decision.bias == {name: value for name, value in zip(NAMES, everything, strict=True) if value}
     assert fitter.lines[0].startswith(
@@ -326,9 +323,8 @@ def test_training_records_what_the_published_model_is_fitted_to(fitted: Path) ->
     assert record.decision.figures.keys() == {"log_loss", "ece", "f1_macro"}
     assert record.decision.temperature == pytest.approx(fitter.decision.temperature, rel=1e-3)
     assert record.decision.bias == pytest.approx(fitter.decision.bias)
-    assert record.metrics["val.f1_macro"] == pytest.approx(metrics["f1_macro"]), (
-        "the metrics of the run are cross-fitted"
-    )
+    # The metrics of the run are cross-fitted.
+    assert record.metrics["val.f1_macro"] == pytest.approx(metrics["f1_macro"])
     assert record.metrics["val.loss"] == pytest.approx(
         record.decision.figures["log_loss"][record.decision.temperature != 1]
     )
