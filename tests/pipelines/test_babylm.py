@@ -3,6 +3,7 @@
 import csv
 import json
 import random
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 from commands import minitf, refused, tiny_model, trained
 from scipy import stats
 
+from mini_tf.data.formats.babylm_files import read_babylm
 from mini_tf.pipelines import pipeline_of
 from mini_tf.scores import babylm_scores
+from mini_tf.system.errors import DataFault
 from mini_tf.trained.opening import open_trained
 
 TEXT = "the old king of the sea was never seen by the young sailor who went home again"
@@ -218,17 +221,16 @@ def test_the_table_says_how_ties_count_and_a_gate_ends_with_8(runs: Path, data: 
         ("comps/a.jsonl", '{"prefix_acceptable": "a", "prefix_unacceptable": "b"}', "no property_phrase"),
         ("wug_past_tense/a.jsonl", '{"sentences": "a b", "ratio": 0.5}', "with a tab between them"),
         ("wug_past_tense/a.jsonl", '{"sentences": "a\\tb", "ratio": "x"}', "'ratio' must be a number"),
-        ("reading/a.csv", "item,word\na,b", "a.csv:1: no column prev_item; it needs item, word, prev_item,"),
+        ("reading/a.csv", "item,word\na,b", "a.csv:1: no column prev_item"),
         ("comps/notes.txt", "a", "has no lines of comps in .jsonl files"),
     ],
 )
-def test_a_broken_line_is_refused_with_its_place(
-    runs: Path, tmp_path: Path, name: str, line: str, message: str
-) -> None:
-    file = tmp_path / "data" / name
-    file.parent.mkdir(parents=True)
+def test_a_broken_line_is_refused_with_its_place(tmp_path: Path, name: str, line: str, message: str) -> None:
+    file = tmp_path / name
+    file.parent.mkdir()
     file.write_text(line + "\n")
-    refused(minitf("evaluate", runs / "decoder", "--babylm", tmp_path / "data"), message, exit_code=4)
+    with pytest.raises(DataFault, match=re.escape(message)):
+        read_babylm(tmp_path)
 
 
 def test_other_folders_and_options_are_refused(runs: Path, data: Path, tmp_path: Path, classifier: Path) -> None:
