@@ -61,7 +61,6 @@ class Settings(BaselineSettings):
 
 
 def _features(examples: Iterable[Example]) -> Iterator[list[str]]:
-    """The features of each word."""
     for one in examples:
         words, shapes = [word.lower() for word in one.texts], [shape(word) for word in one.texts]
         for n, word in enumerate(words):

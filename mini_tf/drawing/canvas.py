@@ -124,7 +124,6 @@ class Heading(NamedTuple):
         return 0.12 + lines + 0.1 * bool(lines)
 
     def write(self, figure: Figure) -> None:
-        """Write the lines into the upper left corner."""
         for number, line in enumerate(self.title):
             write_line(figure, 0.12 + 0.2 * number, line, TITLE_SIZE)
         first = self.height - 0.1 - LINE_HEIGHT * len(self.notes)
@@ -145,7 +144,6 @@ def headed_figure(width: float, body: float, heading: Heading) -> Figure:
 
 
 def write_line(figure: Figure, top: float, text: str, size: float = TEXT_SIZE, color: str | None = None) -> None:
-    """Write a line at the left margin."""
     across, down = figure.get_size_inches()
     figure.text(MARGIN / across, 1 - top / down, text, fontsize=size, color=color or look().colors.ink, va="top")
 

@@ -52,7 +52,6 @@ _looks = [Look()]
 
 
 def look() -> Look:
-    """How pictures look now."""
     return _looks[-1]
 
 

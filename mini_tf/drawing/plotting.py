@@ -91,7 +91,6 @@ def font_families() -> list[str]:
 
 
 def has_glyph(character: str) -> bool:
-    """Whether the figure can show a character."""
     return _figures[-1].have(character)
 
 

@@ -53,25 +53,20 @@ def heat_map(
         text.append(pad_left(names[i], label_width) + " ")
         for j in range(n_columns):
             value = float(panel.values[i, j])
-            cell = (
-                pad_left(numbers[i][j], step - 1) + " "
-                if values or colored or math.isnan(value)
-                else _shade(value, scale)
-            )
+            is_number = values or colored or math.isnan(value)
+            cell = pad_left(numbers[i][j], step - 1) + " " if is_number else _shade(value, scale)
             text.append(_add_mark(cell, panel.marks, (i, j)), _style_of(value, scale) if colored else None)
         text.append("\n")
     _add_legend(text, scale, width, colored, values)
     add_sentence(text, panel.note, width)
     marks = panel.marks
     if legend := marks.legend((_SQUARE, _RING, _DOTTED_RING)):
-        add_sentence(
-            text, legend + (f", {_BOTH}: both" if marks.squares & (marks.rings | marks.dotted_rings) else ""), width
-        )
+        both = f", {_BOTH}: both" if marks.squares & (marks.rings | marks.dotted_rings) else ""
+        add_sentence(text, legend + both, width)
     sides = ((n_rows, len(names), "rows"), (n_columns, len(panel.columns), "columns"))
     if cut := [f"{shown} of {total} {what}" for shown, total, what in sides if shown < total]:
-        add_sentence(
-            text, f"Only the first {' and '.join(cut)} are shown; a wider terminal or a file shows more.", width
-        )
+        first = f"Only the first {' and '.join(cut)} are shown"
+        add_sentence(text, f"{first}; a wider terminal or a file shows more.", width)
     return finish(text)
 
 
@@ -90,21 +85,17 @@ def head_grid(cells: HeadGrid, *, colored: bool, width: int) -> Text:
         text.append(pad_left(name, label_width) + " ")
         for j in range(shown):
             letter = label(cells.letters[i][j], 1)
-            text.append(
-                center(letter, step) if colored else pad_left(f"{letter} {numbers[i][j]:>{step - 3}}", step),
-                _style_of(float(cells.values[i, j]), cells.scale) if colored else None,
-            )
+            if colored:
+                text.append(center(letter, step), _style_of(float(cells.values[i, j]), cells.scale))
+            else:
+                text.append(pad_left(f"{letter} {numbers[i][j]:>{step - 3}}", step))
         text.append("\n")
     _add_legend(text, cells.scale, width, colored, not colored)
-    add_sentence(
-        text,
-        "  ".join(f"{label(letter, 1)} {meaning}".replace(" ", "\xa0") for letter, meaning in cells.legend.items()),
-        width,
-    )
+    legend = [f"{label(letter, 1)} {meaning}".replace(" ", "\xa0") for letter, meaning in cells.legend.items()]
+    add_sentence(text, "  ".join(legend), width)
     if shown < len(heads):
-        add_sentence(
-            text, f"Only the first {shown} of {len(heads)} columns are shown; a wider terminal shows more.", width
-        )
+        first = f"Only the first {shown} of {len(heads)} columns are shown"
+        add_sentence(text, f"{first}; a wider terminal shows more.", width)
     return finish(text)
 
 
@@ -128,10 +119,8 @@ def curves(curves: Curves, *, colored: bool, width: int) -> Text:
     text = new_text(curves.title, width)
     for name, line, end in zip(names, curves.lines.values(), ends, strict=True):
         bars = "".join(_bar(value, scale) for value in _subsample(line, room))
-        text.append(pad_left(name, label_width) + " ").append(
-            bars, Style(color=Color.from_ansi(36)) if colored else None
-        )
-        text.append(f" {end}\n")
+        color = Style(color=Color.from_ansi(36)) if colored else None
+        text.append(pad_left(name, label_width) + " ").append(bars, color).append(f" {end}\n")
     over = f" over {curves.x_label} {curves.x[0]:g} to {curves.x[-1]:g}" if len(curves.x) else ""
     add_sentence(text, f"{curves.y_label}{over}: {BARS[0]} {low:.4g}, {BARS[-1]} {high:.4g}", width)
     return finish(text)
@@ -143,10 +132,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str | float | None]], 
     Text is shown as by `labels.caption`. If too wide, the widest text columns are truncated, then the last columns left
     out.
     """
-    columns = [
-        [header, *column]
-        for header, column in zip(headers, zip(*rows, strict=True) if rows else [()] * len(headers), strict=True)
-    ]
+    columns = zip(headers, *rows, strict=True)
     cells = [[caption(cell_text(cell)) for cell in column] for column in columns]
     is_words = [not all(_is_number(cell) for cell in column[1:] if cell) for column in cells]
     sizes = [_widest(column) for column in cells]
@@ -159,9 +145,8 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str | float | None]], 
             sizes[widest] -= 1
     text = new_text("", width)
     for number, line in enumerate(zip(*cells[:shown], strict=True)):
-        placed = [
-            (pad_right if is_words[i] else pad_left)(caption(cell, sizes[i]), sizes[i]) for i, cell in enumerate(line)
-        ]
+        places = ((caption(cell, size), size) for cell, size in zip(line, sizes, strict=False))
+        placed = [(pad_right if is_words[i] else pad_left)(*place) for i, place in enumerate(places)]
         text.append("  ".join(placed) + "\n", Style(bold=True) if colored and number == 0 else None)
     if shown < len(sizes):
         add_sentence(text, f"Columns left out: {', '.join(headers[shown:])}.", width)
@@ -187,10 +172,7 @@ def _widest(words: Sequence[str]) -> int:
 def _vertical_labels(columns: Sequence[str], step: int) -> list[str]:
     """Lines of the vertical, bottom-aligned column labels; each column is `step` wide."""
     standing = [visible_characters(column) for column in columns]
-    standing = [
-        letters if len(letters) <= _MAX_HEADER_HEIGHT else [*letters[: _MAX_HEADER_HEIGHT - 1], "⋮"]
-        for letters in standing
-    ]
+    standing = [one if len(one) <= _MAX_HEADER_HEIGHT else [*one[: _MAX_HEADER_HEIGHT - 1], "⋮"] for one in standing]
     height = max(map(len, standing), default=0)
     lines = zip(*([""] * (height - len(letters)) + letters for letters in standing), strict=True)
     return ["".join(" " * (step - 2) + pad_right(letter, 2) for letter in line) for line in lines]
@@ -211,7 +193,6 @@ def _style_of(value: float, scale: Scale) -> Style | None:
 
 
 def terminal_color(value: float, scale: Scale) -> Color:
-    """The color of a number (not NaN)."""
     colors = _DIVERGING if scale.diverging else _SEQUENTIAL
     return Color.from_ansi(colors[min(int(scale.fraction(value) * len(colors)), len(colors) - 1)])
 
@@ -251,11 +232,8 @@ def _colors(scale: Scale) -> Text:
 
 def _characters(scale: Scale) -> str:
     low, high = scale.ends
-    return (
-        f"{low:.3g} '-@' .. 0 '{SIGNED_CHARACTERS}' {high:.3g}"
-        if scale.diverging
-        else f"{low:.3g} '{CHARACTERS}' {high:.3g}"
-    )
+    ramp = f"'-@' .. 0 '{SIGNED_CHARACTERS}'" if scale.diverging else f"'{CHARACTERS}'"
+    return f"{low:.3g} {ramp} {high:.3g}"
 
 
 def _subsample(line: Sequence[float], room: int) -> list[float]:
@@ -271,11 +249,9 @@ def _bar(value: float, scale: Scale) -> str:
 
 def cell_text(cell: str | float | None) -> str:
     """A cell of a table: floats have three decimals, None and NaN are blank."""
-    if isinstance(cell, float):
-        return (
-            "" if math.isnan(cell) else f"{round(cell, 3) + 0.0:.3f}"
-        )  # without + 0.0 a small negative number is -0.000
-    return "" if cell is None else str(cell)
+    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        return ""
+    return f"{round(cell, 3) + 0.0:.3f}" if isinstance(cell, float) else str(cell)  # + 0.0: no -0.000
 
 
 def _is_number(cell: str) -> bool:

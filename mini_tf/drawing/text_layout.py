@@ -49,17 +49,14 @@ def wrap_sentence(sentence: str, width: int) -> Iterator[str]:
 
 
 def pad_left(word: str, width: int) -> str:
-    """The word padded on the left."""
     return " " * (width - cell_len(word)) + word
 
 
 def pad_right(word: str, width: int) -> str:
-    """The word padded on the right."""
     return word + " " * (width - cell_len(word))
 
 
 def center(word: str, width: int) -> str:
-    """The word padded on both sides."""
     return pad_right(" " * ((width - cell_len(word)) // 2) + word, width)
 
 

@@ -63,7 +63,6 @@ class ViewOutput:
 
     @property
     def suffixes(self) -> set[str]:
-        """Suffixes of the files, in lower case."""
         return {file.suffix.lower() for file in self.files}
 
 

@@ -77,13 +77,11 @@ def read_alignments(file: Path, pairs: Sequence[Pair]) -> list[GoldAlignment]:
     if number != len(pairs):
         where = f"{file}:{min(number, len(pairs)) + 1}"
         hint = "it must have one line per pair, empty if no words are aligned"
-        raise DataFault(
-            f"{where}: {file} has {number:,} lines, but there are {len(pairs):,} pairs", hint=hint, where=[where]
-        )
+        message = f"{where}: {file} has {number:,} lines, but there are {len(pairs):,} pairs"
+        raise DataFault(message, hint=hint, where=[where])
     if not any(one.possible for one in gold):
-        raise DataFault(
-            f"{file}: no alignments", hint="write i-j, as in 0-0 1-2, for words counted from 0", where=[str(file)]
-        )
+        hint = "write i-j, as in 0-0 1-2, for words counted from 0"
+        raise DataFault(f"{file}: no alignments", hint=hint, where=[str(file)])
     return gold
 
 
@@ -133,15 +131,12 @@ class WordWeights:
     def sharpness(self) -> np.ndarray:
         """(layers, heads, shifts): mean over target words of the largest weight on a source word; 0 without words."""
         words = self.weights[..., 1:]
-        return (
-            np.asarray(words.max(axis=-1).mean(axis=-1))
-            if words.shape[-1] and words.shape[-2]
-            else np.zeros(words.shape[:-2])
-        )
+        if not (words.shape[-1] and words.shape[-2]):
+            return np.zeros(words.shape[:-2])
+        return np.asarray(words.max(axis=-1).mean(axis=-1))
 
 
-@dataclass(frozen=True, eq=False)
-class PairAlignment:
+class PairAlignment(NamedTuple):
     """`aligned` and `sharpness` of the WordWeights of a pair, without the weights."""
 
     aligned: np.ndarray
@@ -155,10 +150,8 @@ def alignment_of(aligned: np.ndarray, head: HeadShift) -> frozenset[AlignmentPoi
 
 def align_pairs(trained: Trained, pairs: Sequence[Pair]) -> list[PairAlignment | None]:
     """Alignments of each pair by every head; None for a pair longer than the context."""
-    return [
-        None if one is None else PairAlignment(one.aligned.astype(np.int16), one.sharpness)
-        for one in word_weights(trained, pairs)
-    ]
+    weights = word_weights(trained, pairs)
+    return [None if one is None else PairAlignment(one.aligned.astype(np.int16), one.sharpness) for one in weights]
 
 
 def word_weights(trained: Trained, pairs: Sequence[Pair]) -> Iterator[WordWeights | None]:
@@ -167,18 +160,14 @@ def word_weights(trained: Trained, pairs: Sequence[Pair]) -> Iterator[WordWeight
     Raises UsageFault if the model has no source.
     """
     if not trained.model.needs_source:
-        raise UsageFault(
-            f"a model of kind {trained.recipe.model.kind} has no source; word alignment needs an encoder_decoder"
-        )
+        kind = trained.recipe.model.kind
+        raise UsageFault(f"a model of kind {kind} has no source; word alignment needs an encoder_decoder")
     context = trained.model.context
     for first in range(0, len(pairs), BATCH_SIZE):
-        inputs = [
-            (
-                untruncated_input(trained, pair.source).truncate(context),
-                target_input(trained.tokenizer, pair.target, context),
-            )
-            for pair in pairs[first : first + BATCH_SIZE]
-        ]
+        batch = pairs[first : first + BATCH_SIZE]
+        sources = [untruncated_input(trained, pair.source).truncate(context) for pair in batch]
+        targets = [target_input(trained.tokenizer, pair.target, context) for pair in batch]
+        inputs = [*zip(sources, targets, strict=True)]
         fitting = [both for both in inputs if not both[0].n_cut and not both[1].n_cut]
         weights = iter(_batch_weights(trained, fitting) if fitting else [])
         yield from (None if source.n_cut or target.n_cut else next(weights) for source, target in inputs)
@@ -197,10 +186,8 @@ def _batch_weights(trained: Trained, inputs: Sequence[tuple[ModelInput, ModelInp
 def between_words(captured: Capture, row: int, source: ModelInput, target: ModelInput) -> WordWeights:
     """Cross-attention weights between words of one row of a batch, for every head."""
     column = membership(word_numbers(source), 1 + len(source.text.split())).float()  # (M, 1 + words); 0: no word
-    of_row = word_numbers(target)
-    rows = torch.stack(
-        [_means(numbers, len(target.text.split())) for numbers in ([*of_row[1:], 0], of_row)]
-    )  # (shifts, words, L)
+    of_row, n_words = word_numbers(target), len(target.text.split())
+    rows = torch.stack([_means(numbers, n_words) for numbers in ([*of_row[1:], 0], of_row)])  # (shifts, words, L)
     layers = []
     for attention in captured.attention:
         if (attention.queries, attention.keys) != OWN_TO_SOURCE:
@@ -271,19 +258,14 @@ def compare_heads(
     pair evaluates.
     """
     aligned = [alignment for alignment in alignments if alignment is not None]
-    gold_pairs = [
-        GoldPair(pair, alignment, points)
-        for pair, alignment, points in zip(pairs, alignments, gold, strict=True)
-        if alignment is not None and points is not None
-    ]
+    each = zip(pairs, alignments, gold, strict=True)
+    gold_pairs = [GoldPair(pair, one, points) for pair, one, points in each if one is not None and points is not None]
     choosing, evaluating = (gold_pairs[::2], gold_pairs[1::2]) if len(gold_pairs) > 1 else ([], gold_pairs)
     sharpness = np.mean([alignment.sharpness for alignment in aligned], axis=0)
     scores = [HeadScore(head, float(sharpness[head]), _aer(choosing, head)) for head in heads]
     best = min(scores, key=lambda score: (2.0 if score.aer is None else score.aer, -score.sharpness))
-    baseline = [
-        diagonal(len(alignment.pair.source.split()), len(alignment.pair.target.split())) for alignment in evaluating
-    ]
-    diagonal_aer = error_rate(baseline, (alignment.gold for alignment in evaluating))
+    baseline = [diagonal(len(pair.source.split()), len(pair.target.split())) for pair, _, _ in evaluating]
+    diagonal_aer = error_rate(baseline, (points for _, _, points in evaluating))
     return HeadComparison(scores, best, _aer(evaluating, best.head), diagonal_aer, len(choosing), len(evaluating))
 
 
@@ -294,8 +276,7 @@ def _aer(pairs: Sequence[GoldPair], head: HeadShift) -> float | None:
 def head_shifts(shape: Sequence[int], selection: HeadSelection, shift: int | None) -> list[HeadShift]:
     """The selected heads of (layers, heads), at one or both shifts. Raises UsageFault for missing heads."""
     n_layers, n_heads = shape[:2]
-    selected = selection.select(
-        [HeadIndex("cross", layer, head) for layer in range(n_layers) for head in range(n_heads)]
-    )
+    available = [HeadIndex("cross", layer, head) for layer in range(n_layers) for head in range(n_heads)]
+    selected = selection.select(available)
     shifts = SHIFTS if shift is None else (shift,)
     return [HeadShift(index.layer, index.head, one) for index in sorted(selected) for one in shifts]

@@ -67,9 +67,7 @@ def _head(sample: Sample, head: Head, full: bool, described: bool) -> dict[str, 
     if sample.query is not None:
         fields["query_weights"] = head.weights[sample.query.index].tolist()
     if described:
-        fields["description"] = (
-            describe_head(head, sample.unit) if sample.query is None else describe_query(head, sample)
-        )
+        fields["description"] = describe_query(head, sample) if sample.query else describe_head(head, sample.unit)
     if full:
         fields["matrix"] = head.weights.tolist()
     return fields
@@ -80,19 +78,14 @@ FORMAT = 1
 
 def pack(samples: Sequence[Sample], trained: Trained, step: str | None) -> bytes:
     """The file's bytes; `step`: value of --step, for samples without a step."""
-    weights = {
-        one: weights_id(trained.folder, one) for one in dict.fromkeys(_step_of(sample, step) for sample in samples)
-    }
+    steps = [step if sample.step is None else sample.step for sample in samples]
+    weights = {one: weights_id(trained.folder, one) for one in dict.fromkeys(steps)}
     tensors: dict[str, np.ndarray] = {}
     for number, sample in enumerate(samples):
         tensors |= {f"s{number:04d}/{name}": tensor for name, tensor in _tensors(sample, trained).items()}
-    metadata = json.dumps(
-        _metadata(samples, trained, [weights[_step_of(sample, step)] for sample in samples]),
-        sort_keys=True,
-        separators=(",", ":"),
-        allow_nan=False,
-    )
-    return bytes(save(tensors, metadata={"minitf": metadata}))
+    metadata = _metadata(samples, trained, [weights[one] for one in steps])
+    canonical = json.dumps(metadata, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return bytes(save(tensors, metadata={"minitf": canonical}))
 
 
 def _tensors(sample: Sample, trained: Trained) -> dict[str, np.ndarray]:
@@ -107,43 +100,31 @@ def _tensors(sample: Sample, trained: Trained) -> dict[str, np.ndarray]:
 
 def _text_tensors(text: TokenizedText, tokenizer: Tokenizer, name: str) -> dict[str, np.ndarray]:
     ids = np.array(text.input.ids, np.int32)
-    special = np.isin(ids, sorted(tokenizer.vocabulary.special_ids))
+    special = np.isin(ids, sorted(tokenizer.vocabulary.special_ids)).astype(np.uint8)
     offsets = np.array([span or (-1, -1) for span in text.input.spans], np.int32)
-    tensors: dict[str, np.ndarray] = {
-        f"{name}.ids": ids,
-        f"{name}.special": special.astype(np.uint8),
-        f"{name}.offsets": offsets,
-    }
+    tensors: dict[str, np.ndarray] = {"ids": ids, "special": special, "offsets": offsets}
     if text.by_words:
-        tensors[f"{name}.words"] = np.array(text.words.of_token, np.int32)
-    return tensors
-
-
-def _step_of(sample: Sample, step: str | None) -> int | str | None:
-    return step if sample.step is None else sample.step
+        tensors["words"] = np.array(text.words.of_token, np.int32)
+    return {f"{name}.{part}": tensor for part, tensor in tensors.items()}
 
 
 def _metadata(samples: Sequence[Sample], trained: Trained, weights: Sequence[WeightsId]) -> dict[str, Any]:
     """weights: the weights of each sample."""
     settings = trained.recipe.model_dump(mode="json")["model"]
-    steps = [one._asdict() for one in dict.fromkeys(weights)]
     model = {
         "run": trained.folder.name,
         "run_id": manifest.read(trained.folder).run_id,
-        "weights": steps,
+        "weights": [one._asdict() for one in dict.fromkeys(weights)],
         "settings": settings,
     }
+    has_source = samples[0].texts.source is not None
     return {
         "format": "minitf-attn",
         "version": FORMAT,
         "minitf": mini_tf.__version__,
         "model": model,
         "tokenizer": {"sha256": trained.tokenizer.hash},
-        **(
-            {"source_tokenizer": {"sha256": trained.source_tokenizer.hash}}
-            if samples[0].texts.source is not None
-            else {}
-        ),
+        **({"source_tokenizer": {"sha256": trained.source_tokenizer.hash}} if has_source else {}),
         "capture": {
             "impl": "explicit",
             "eval": True,
@@ -162,13 +143,12 @@ def _metadata(samples: Sequence[Sample], trained: Trained, weights: Sequence[Wei
 
 def _sample_metadata(name: str, sample: Sample, step: int) -> dict[str, Any]:
     own, source = sample.texts.own, sample.texts.source
-    texts = (
-        {"src": _text_metadata(own)} if source is None else {"src": _text_metadata(source), "tgt": _text_metadata(own)}
-    )
+    texts = {"src": own} if source is None else {"src": source, "tgt": own}
+    described = {side: _text_metadata(text) for side, text in texts.items()}
     heads: dict[str, list[int]] = {}
     for head in sample.heads:
         heads.setdefault(f"{head.index.kind}/L{head.index.layer:02d}", []).append(head.index.head)
-    return {"id": name, "step": step, **texts, "unit": sample.unit, "heads": heads, "notes": sample.notes}
+    return {"id": name, "step": step, **described, "unit": sample.unit, "heads": heads, "notes": sample.notes}
 
 
 def _text_metadata(text: TokenizedText) -> dict[str, Any]:
@@ -198,7 +178,6 @@ def attention_page(samples: Sequence[Sample], trained: Trained, run_and_step: st
 
 
 def scene_of(sample: Sample) -> Scene:
-    """The heads of a sample."""
     at = {"text": " → ".join(one.input.text for one in sample.texts.all)}
     maps = [
         PageMap(
@@ -224,8 +203,7 @@ def _name(head: Head, sample: Sample) -> str:
 
 
 def _without_heads(trained: Trained) -> Iterator[str]:
-    if layers := [str(layer) for layer, mixer in enumerate(own_mixers(trained.model)) if not mixer.has_heads]:
-        yield (
-            f"layer{'s' if len(layers) > 1 else ''} {', '.join(layers)} of {len(own_mixers(trained.model))}"
-            " without attention heads: `minitf inspect --help` lists the views of such layers"
-        )
+    mixers = own_mixers(trained.model)
+    if layers := [str(layer) for layer, mixer in enumerate(mixers) if not mixer.has_heads]:
+        named = f"layer{'s' if len(layers) > 1 else ''} {', '.join(layers)} of {len(mixers)}"
+        yield f"{named} without attention heads: `minitf inspect --help` lists the views of such layers"

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from mini_tf.inspection._capture import OWN_TO_SOURCE, CapturedAttention, attention_kinds
-from mini_tf.inspection._heads import HeadIndex, HeadSelection, Measures, measure
-from mini_tf.inspection._roles import Scores, role_of, role_scores
+from mini_tf.inspection._capture import OWN_TO_SOURCE, CapturedAttention, SequencePair, attention_kinds
+from mini_tf.inspection._heads import HeadIndex, HeadSelection, Measures, Scores, measure, role_of, role_scores
 from mini_tf.inspection._subjects import kept_steps
 from mini_tf.inspection._texts import TokenizedText, TokenizedTexts, aggregate_by_words, capture_heads, tokenize_texts
 from mini_tf.nn.model_stack import UNITS, SequenceKind
@@ -46,7 +45,6 @@ class Head:
 
     @property
     def is_cross(self) -> bool:
-        """Whether it is cross-attention to a source."""
         return (self.queries, self.keys) == OWN_TO_SOURCE
 
 
@@ -80,26 +78,21 @@ class Sample:
         return (self.texts.source or self.texts.own).input.text
 
     def rows(self, head: Head) -> list[str]:
-        """Names of the queries."""
         return self.texts.units(head.queries, head.weights.shape[0])
 
     def columns(self, head: Head) -> list[str]:
-        """Names of the keys."""
         return self.texts.units(head.keys, head.weights.shape[1])
 
     def without_weights(self) -> "Sample":
-        """The sample without weights, to save memory."""
-        return replace(
-            self, heads=[replace(head, weights=head.weights[:0], visible=head.visible[:0]) for head in self.heads]
-        )
+        heads = [replace(head, weights=head.weights[:0], visible=head.visible[:0]) for head in self.heads]
+        return replace(self, heads=heads)
 
 
 def notes_of(samples: Sequence[Sample], n_texts: int) -> list[str]:
     """Notes on the texts, each once; the samples of the texts alternate."""
-    notes = [(number, note) for number, sample in enumerate(samples) for note in sample.notes]
-    return list(
-        dict.fromkeys(f"text {1 + number % n_texts}: {note}" if n_texts > 1 else note for number, note in notes)
-    )
+    names = [f"text {number}: " if n_texts > 1 else "" for number in range(1, 1 + n_texts)]
+    notes = (f"{names[n % n_texts]}{note}" for n, sample in enumerate(samples) for note in sample.notes)
+    return list(dict.fromkeys(notes))
 
 
 @dataclass(frozen=True)
@@ -138,21 +131,18 @@ def analyze_attention(
     if request.query is not None:
         kinds = attention_kinds(trained.model)
         if texts.source is not None and selection.kind is None:
-            selection = replace(
-                selection, kind=next((kind for kind, pair in kinds.items() if pair == OWN_TO_SOURCE), None)
-            )
+            cross = next((kind for kind, pair in kinds.items() if pair == OWN_TO_SOURCE), None)
+            selection = replace(selection, kind=cross)
         pair = _sequences_of_query(request.query, selection, kinds)
         query, by_words, ambiguous = _find_query(request.query, texts.of(pair[0]), request.words)
         notes += ambiguous
     texts = texts.by_words() if by_words else texts
     result = capture_heads(trained, texts)
     # With a query, only attention between the same two sequences can be compared.
-    attention = [
-        one for one in result.attention if pair is None or selection.kind is not None or (one.queries, one.keys) == pair
-    ]
-    selected = selection.select(
-        [HeadIndex(one.kind, one.layer, head) for one in attention for head in range(one.weights.shape[1])]
-    )
+    is_any = pair is None or selection.kind is not None
+    attention = [one for one in result.attention if is_any or (one.queries, one.keys) == pair]
+    indices = [HeadIndex(one.kind, one.layer, head) for one in attention for head in range(one.weights.shape[1])]
+    selected = selection.select(indices)
     heads = [head for one in attention for head in _heads_on(one, texts) if head.index in selected]
     heads = [replace(head, scores=(scores or {}).get(head.index, {})) for head in heads]
     order = list(dict.fromkeys(head.index.kind for head in heads))
@@ -171,9 +161,8 @@ def analyze_checkpoints(
     if not steps:
         raise RunFault(f"{folder} has no checkpoint", where=[str(folder)])
     for step in reversed(steps):
-        model.load_weights(
-            open_trained(folder, step, str(trained.setup.device)).model.weights()
-        )  # with a merged adapter
+        opened = open_trained(folder, step, str(trained.setup.device))
+        model.load_weights(opened.model.weights())  # with a merged adapter
         yield from (replace(sample, step=step) for sample in analyze_texts(trained, texts, request))
 
 
@@ -210,9 +199,7 @@ def _heads_on(captured: CapturedAttention, texts: TokenizedTexts) -> list[Head]:
     return heads_of(captured, text.units if text.by_words else text.input.ids, of_tokens)
 
 
-def _sequences_of_query(
-    query: str, selection: HeadSelection, kinds: Mapping[str, tuple[SequenceKind, SequenceKind]]
-) -> tuple[SequenceKind, SequenceKind]:
+def _sequences_of_query(query: str, selection: HeadSelection, kinds: Mapping[str, SequencePair]) -> SequencePair:
     """Sequences of queries and keys for --query: of the selected kind, else of the first self-attention of own tokens.
 
     Raises UsageFault if the queries are not tokens of a text.
@@ -238,17 +225,13 @@ def _find_query(query: str, text: TokenizedText, by_words: bool) -> tuple[Query,
     whole = re.compile(rf"(?<!\w){re.escape(query)}(?!\w)")
     if matches := [index for index, word in enumerate(words.texts) if query and whole.search(word)]:
         listed = ", ".join(f"{words.texts[index]!r} ({index})" for index in matches[-MAX_LISTED:])
-        note = (
-            f"{query!r} matches {len(matches)} words: {'... ' * (len(matches) > MAX_LISTED)}{listed}; the last is shown"
-        )
+        more = "... " * (len(matches) > MAX_LISTED)
+        note = f"{query!r} matches {len(matches)} words: {more}{listed}; the last is shown"
         return Query(matches[-1], words.texts[matches[-1]]), True, [note] if len(matches) > 1 else []
     units = words.texts if by_words else text.tokens
     if re.fullmatch(r"-?[0-9]{1,9}", query) and -len(units) <= (index := int(query)) < len(units):
         return Query(index % len(units), units[index]), by_words, []
     distinct = list(dict.fromkeys(words.texts))
-    listed = ", ".join(distinct[:MAX_LISTED]) + (
-        f" and {len(distinct) - MAX_LISTED} more" if len(distinct) > MAX_LISTED else ""
-    )
-    raise UsageFault(
-        f"--query {query}: no such word in the {name}; it has {listed}", hint=f"or give an index, 0 to {len(units) - 1}"
-    )
+    more = f" and {len(distinct) - MAX_LISTED} more" if len(distinct) > MAX_LISTED else ""
+    message = f"--query {query}: no such word in the {name}; it has {', '.join(distinct[:MAX_LISTED])}{more}"
+    raise UsageFault(message, hint=f"or give an index, 0 to {len(units) - 1}")

@@ -11,8 +11,7 @@ from mini_tf.drawing import terminal
 from mini_tf.drawing.panel import HeadGrid, Panel, PanelGrid, QueryWeights, Scale
 from mini_tf.inspection import Picture
 from mini_tf.inspection._attention_maps import Head, Sample
-from mini_tf.inspection._heads import NO_ROLE, ROLES, HeadIndex, kind_name
-from mini_tf.inspection._roles import BROAD, PATTERN, PATTERNS
+from mini_tf.inspection._heads import BROAD, NO_ROLE, PATTERN, PATTERNS, ROLES, HeadIndex, kind_name
 from mini_tf.nn.model_stack import UNITS, SequenceKind
 
 _ROLE_SUMMARIES = {
@@ -28,12 +27,11 @@ _ROLE_SUMMARIES = {
 
 
 def describe_head(head: Head, unit: str) -> str:
-    """A sentence about a head; `unit` is "token" or "word"."""
     return f"{head.index}: {summarize(head, unit)}"
 
 
 def summarize(head: Head, unit: str) -> str:
-    """The role of a head with its score, and what the head does on this text."""
+    """The role of a head with its score, and what the head does on this text; `unit` is "token" or "word"."""
     m, unit = head.measures, UNITS.get(head.keys, unit)
     parts = []
     if head.role is not None:
@@ -45,12 +43,8 @@ def summarize(head: Head, unit: str) -> str:
     distance = m.get("distance")
     mean_distance = "" if distance is None else f", mean distance {distance:.1f} {unit}s"
     on_text = "on this text " * bool(parts)
-    return "; ".join(
-        [
-            *parts,
-            f"{on_text}mean normalized entropy {m['entropy']:.2f}, mean largest weight {m['max']:.2f}{mean_distance}",
-        ]
-    )
+    means = f"mean normalized entropy {m['entropy']:.2f}, mean largest weight {m['max']:.2f}{mean_distance}"
+    return "; ".join([*parts, f"{on_text}{means}"])
 
 
 def describe_query(head: Head, sample: Sample, most: int = 3) -> str:
@@ -71,7 +65,6 @@ def describe(sample: Sample) -> list[str]:
 
 
 def count_roles(heads: Sequence[Head]) -> str:
-    """The number of heads per role, as text."""
     roles = Counter(head.role for head in heads)
     parts = [f"{roles[role]} {role}" for role in ROLES if roles[role]]
     parts += [f"{roles[None]} without a role"] * (roles[None] > 0)
@@ -114,9 +107,8 @@ def pictures(sample: Sample, titled: bool, described: bool, selected: bool) -> I
             yield partial(terminal.line, "")
             yield partial(terminal.heat_map, head_map(head, sample), Scale())
         if len(shown) < len(sample.heads):
-            yield partial(
-                terminal.sentence, f"{len(shown)} of {len(sample.heads)} heads shown; --layer/--head for others"
-            )
+            rest = f"{len(shown)} of {len(sample.heads)} heads shown; --layer/--head for others"
+            yield partial(terminal.sentence, rest)
 
 
 def pictures_of_steps(samples: Sequence[Sample], texts: Sequence[str]) -> Iterator[Picture]:
@@ -150,28 +142,23 @@ def grid(sample: Sample) -> HeadGrid:
 
 def best_scores(heads: Sequence[Head]) -> Iterator[Picture]:
     """A table of the head with the largest score for each pattern, also if it is no role; nothing without scores."""
-    best = {
-        name: max((head for head in heads if name in head.scores), key=partial(_score, name), default=None)
-        for name in PATTERNS
-    }
-    rows = [[MEANINGS[ROLES[name]], str(head.scores[name]), str(head.index)] for name, head in best.items() if head]
+    rows = []
+    for name in PATTERNS:
+        if scored := [head for head in heads if name in head.scores]:
+            best = max(scored, key=partial(_score, name))
+            rows.append([MEANINGS[ROLES[name]], str(best.scores[name]), str(best.index)])
     if rows:
         yield partial(terminal.line, "")
         yield partial(terminal.table, ["largest weight on random tokens", "± standard error", "head"], rows)
 
 
 def letter(head: Head) -> str:
-    """The letter of a head's role."""
     return NO_ROLE if head.role is None else ROLES[head.role]
 
 
 def head_map(head: Head, sample: Sample) -> Panel:
-    """The map of one head, with a summary."""
-    title = (
-        f"{head.index}, {MEANINGS[letter(head)]} on random tokens {head.scores[head.role]}"
-        if head.role
-        else str(head.index)
-    )
+    role = f", {MEANINGS[letter(head)]} on random tokens {head.scores[head.role]}" if head.role else ""
+    title = f"{head.index}{role}"
     return Panel(title, sample.rows(head), sample.columns(head), masked_weights(head), head_legend(head, sample))
 
 
@@ -181,7 +168,6 @@ def masked_weights(head: Head) -> np.ndarray:
 
 
 def head_legend(head: Head, sample: Sample) -> str:
-    """Summary of a head, and the legend of rows and columns."""
     summary = summarize(head, sample.unit)
     return f"{summary[0].upper()}{summary[1:]}. {axes_legend(sample, [head])}"
 
@@ -211,17 +197,11 @@ def most_structured(heads: Sequence[Head], most: int = 3) -> list[Head]:
             strongest.setdefault(str(head.role), head)
     by_entropy = sorted((head for head in heads if head.measures["entropy"] is not None), key=_entropy)
     uneven = [head for head in by_entropy if head.role in (None, "first") and _entropy(head) <= BROAD]
-    others = [
-        head
-        for is_sink in (False, True)
-        for head in uneven
-        if ((head.measures.get("first") or 0.0) > PATTERN) == is_sink
-    ]
+    others = sorted(uneven, key=lambda head: (head.measures.get("first") or 0.0) > PATTERN)  # sinks last
     return [*strongest.values(), *others][:most] or by_entropy[:1]
 
 
 def query_weights(sample: Sample) -> QueryWeights:
-    """Attention weights of the query in every head."""
     assert sample.query is not None
     index = sample.query.index
     kinds = {head.index.kind for head in sample.heads}
@@ -231,23 +211,18 @@ def query_weights(sample: Sample) -> QueryWeights:
     weights = np.stack([head.weights[index, :end] for head in sample.heads])
     names = [(f"L{head.index.layer}", f"H{head.index.head}") for head in sample.heads]
     title = f"{', '.join(map(kind_name, sorted(kinds)))} of one {sample.unit}"
-    return QueryWeights(
-        title, sample.query.text, index if is_self else None, sample.columns(sample.heads[0])[:end], weights, names
-    )
+    tokens = sample.columns(sample.heads[0])[:end]
+    return QueryWeights(title, sample.query.text, index if is_self else None, tokens, weights, names)
 
 
 def table_of_steps(samples: Sequence[Sample]) -> tuple[list[str], list[list[str]]]:
     """Headers and rows: a row per head, a column per step, with entropy and letter of the role."""
     headers = ["head", *(f"step {sample.step}" for sample in samples)]
-    columns = [
-        [str(head.index) for head in samples[0].heads],
-        *([_cell(head) for head in sample.heads] for sample in samples),
-    ]
-    return headers, [list(row) for row in zip(*columns, strict=True)]
+    of_heads = zip(*(sample.heads for sample in samples), strict=True)
+    return headers, [[str(heads[0].index), *map(_cell, heads)] for heads in of_heads]
 
 
 def legend(samples: Sequence[Sample]) -> str:
-    """Legend of the letters in these samples, in one line."""
     used = {letter(head) for sample in samples for head in sample.heads}
     meanings = [f"{one} {meaning}" for one, meaning in MEANINGS.items() if one in used]
     return "  ".join(["entropy on the text, role on repeated random tokens:", *meanings])
@@ -281,10 +256,8 @@ def plot(sample: Sample, run_and_step: str) -> PanelGrid | QueryWeights:
         title = f"{run_and_step}: {of_query.title}"
         return replace(of_query, title=title, text=text, notes=sample.notes, scale=scale_of([of_query.weights]))
     maps = [masked_weights(head) for head in sample.heads]
-    notes = [
-        *sample.notes,
-        *(["Grey: keys that a query may not attend to."] if any(np.isnan(values).any() for values in maps) else []),
-    ]
+    is_masked = any(np.isnan(values).any() for values in maps)
+    notes = [*sample.notes, *(["Grey: keys that a query may not attend to."] if is_masked else [])]
     if len(maps) == 1:
         [head] = sample.heads
         panel = Panel("", sample.rows(head), sample.columns(head), maps[0], sides=_sides(head))

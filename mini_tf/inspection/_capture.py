@@ -1,4 +1,4 @@
-"""Attention weights and hidden states of a forward pass, captured by hooks.
+"""Attention weights and hidden states of a forward pass, captured by hooks, and statistics of the weights' softmax.
 
 Two forward passes are compared in eval mode: the usual one (fused attention), and one in which every mixer computes its
 output from `explicit`. The largest difference of their logits shows whether the captured weights are those of the
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from math import nan
 from typing import Any, NamedTuple
 
 import torch
@@ -28,8 +29,10 @@ from mini_tf.system.errors import ResultWarning, RunFault
 
 TOLERANCE = 1e-3
 """Above this difference of logits, attention weights and hidden states may not be those of the model."""
-OWN_TO_SOURCE: tuple[SequenceKind, SequenceKind] = ("own", "source")
-"""Sequences of the queries and keys in the cross-attention of an encoder-decoder."""
+SequencePair = tuple[SequenceKind, SequenceKind]
+"""Sequences of the queries and of the keys."""
+OWN_TO_SOURCE: SequencePair = ("own", "source")
+"""Those in the cross-attention of an encoder-decoder."""
 
 
 class CapturedAttention(NamedTuple):
@@ -81,13 +84,7 @@ class _Recorder:
     calls: Counter[str] = field(default_factory=Counter)
 
     def record_attention(
-        self,
-        kind: str,
-        queries: SequenceKind,
-        keys: SequenceKind,
-        mixer: Mixer,
-        inputs: tuple[Any, ...],
-        output: ForwardOutput,
+        self, kind: str, pair: SequencePair, mixer: Mixer, inputs: tuple[Any, ...], output: ForwardOutput
     ) -> ForwardOutput:
         x, memory, visibility = inputs[:3]
         assert isinstance(visibility, Visibility)
@@ -96,7 +93,7 @@ class _Recorder:
         self.calls[kind] += 1
         if mixer.has_heads:
             mask = (explicit.visibility or visibility).mask_rows(0, visibility.queries.length, x.device)
-            self.attention.append(CapturedAttention(kind, layer, explicit.weights, explicit.lead, mask, queries, keys))
+            self.attention.append(CapturedAttention(kind, layer, explicit.weights, explicit.lead, mask, *pair))
         joined = mixer.join(explicit.weights @ explicit.values, x, visibility)  # (B,H,L,M) @ (B,H,M,V) -> (B,H,L,V)
         return output._replace(y=joined.y)
 
@@ -144,9 +141,8 @@ def capture(model: Model, inputs: Tokens, source: Tokens | None = None) -> Captu
             hooks.enter_context(hook)
         explicit = _logits(model, inputs, source)
     if not (torch.isfinite(logits).all() and torch.isfinite(explicit).all()):
-        raise RunFault(
-            "the model's logits are not finite: its training diverged", hint="choose an earlier checkpoint: --step N"
-        )
+        message = "the model's logits are not finite: its training diverged"
+        raise RunFault(message, hint="choose an earlier checkpoint: --step N")
     difference = (logits - explicit).abs().max().item()
     if difference > TOLERANCE:
         message = f"explicit and fused attention differ by more than {TOLERANCE:g} in their logits"
@@ -159,17 +155,15 @@ def _logits(model: Model, inputs: Tokens, source: Tokens | None) -> Tensor:
     return model.logits(output.y, copies=output.copies)
 
 
-def attention_kinds(model: Model) -> dict[str, tuple[SequenceKind, SequenceKind]]:
+def attention_kinds(model: Model) -> dict[str, SequencePair]:
     """Kinds of attention of the model by name, with the sequences of their queries and keys."""
-    kinds: dict[str, tuple[SequenceKind, SequenceKind]] = {}
+    kinds: dict[str, SequencePair] = {}
     for one in model.stacks():
         mixers = [block.mixers for block in one.stack.blocks]
-        kinds |= (
-            {one.attention: (one.rows, one.rows)}
-            if any("own" in each and each["own"].has_heads for each in mixers)
-            else {}
-        )
-        kinds |= {one.cross: (one.rows, one.memory)} if any("cross" in each for each in mixers) else {}
+        if any("own" in each and each["own"].has_heads for each in mixers):
+            kinds[one.attention] = one.rows, one.rows
+        if any("cross" in each for each in mixers):
+            kinds[one.cross] = one.rows, one.memory
     return kinds
 
 
@@ -179,10 +173,88 @@ def _register_hooks(model: Model, recorder: _Recorder) -> Iterator[RemovableHand
         for block in one.stack.blocks:
             yield block.register_forward_hook(recorder.record_block_output)
             if block.own is not None:
-                yield block.own.part.register_forward_hook(
-                    partial(recorder.record_attention, one.attention, one.rows, one.rows)
-                )
+                record = partial(recorder.record_attention, one.attention, (one.rows, one.rows))
+                yield block.own.part.register_forward_hook(record)
             if block.cross is not None:
-                yield block.cross.part.register_forward_hook(
-                    partial(recorder.record_attention, one.cross, one.rows, one.memory)
-                )
+                record = partial(recorder.record_attention, one.cross, (one.rows, one.memory))
+                yield block.cross.part.register_forward_hook(record)
+
+
+SATURATED = 0.99
+"""A row whose largest weight is above this has almost no gradient."""
+
+
+def normalize(p: Tensor) -> Tensor:
+    """Rows scaled to sum 1; NaN if a row has negative weights or sums to 0."""
+    total = p.sum(dim=-1, keepdim=True)
+    fit = (p >= 0).all(dim=-1, keepdim=True) & (total > 0)
+    return torch.where(fit, p / total, torch.nan)
+
+
+@dataclass(frozen=True)
+class SoftmaxStatistics:
+    """One head, over the `rows` with two or more visible keys; NaN if there are none.
+
+    Means over the rows: entropy in nats; normalised by ln(visible keys); largest weight; gradient: sum p(1 - p).
+    saturated: share of rows whose largest weight is above SATURATED. logit_range: largest difference of two attention
+    scores in a row; a lower bound if `underflow`, that is if a weight underflowed to 0. Entropies are of weights scaled
+    to sum 1, NaN if a weight is negative or a row sums to 0.
+    """
+
+    kind: str
+    layer: int
+    head: int
+    rows: int
+    entropy: float
+    normalised: float
+    largest: float
+    saturated: float
+    gradient: float
+    logit_range: float
+    underflow: bool
+
+
+def softmax_statistics(captures: Iterable[Capture]) -> list[SoftmaxStatistics]:
+    """Statistics of every head of a model over the rows of all captures."""
+    by_layer: dict[tuple[str, int], list[dict[str, Tensor]]] = {}
+    for one in captures:
+        for captured in one.attention:
+            by_layer.setdefault((captured.kind, captured.layer), []).append(_measure_rows(captured))
+    statistics = []
+    for (kind, layer), measured in by_layer.items():
+        rows = {name: torch.cat([one[name] for one in measured], dim=1) for name in measured[0]}
+        statistics += [_summarize(kind, layer, head, rows) for head in range(len(rows["entropy"]))]
+    return statistics
+
+
+def _measure_rows(captured: CapturedAttention) -> dict[str, Tensor]:
+    """Statistics (H, rows) of the rows of a layer with two or more visible keys."""
+    weights, mask = captured.weights.cpu().double(), captured.mask.cpu()
+    # Columns of no token are always visible.
+    lead = torch.ones_like(weights[:, 0, :, : captured.lead], dtype=torch.bool)
+    visible = torch.cat([lead, mask.expand(len(weights), -1, -1)], dim=-1)[:, None]  # (B, 1, L, lead + M)
+    n_visible = visible.sum(dim=-1)
+    p = torch.where(visible, weights, 0.0)
+    entropy = torch.special.entr(normalize(p)).sum(dim=-1)
+    scores = p.log()  # up to a constant; -inf where p underflowed to 0
+    lowest = torch.where(p > 0, scores, torch.inf).amin(dim=-1)
+    columns = {
+        "entropy": entropy,
+        "normalised": entropy / n_visible.double().log(),
+        "largest": p.amax(dim=-1),
+        "gradient": (p * (1 - p)).sum(dim=-1),
+        "logit_range": scores.amax(dim=-1) - lowest,
+        "underflow": (visible & (p == 0)).any(dim=-1),
+    }
+    several = n_visible[:, 0] > 1  # (B, L)
+    return {name: column.transpose(0, 1)[:, several] for name, column in columns.items()}  # (B, H, L) -> (H, rows)
+
+
+def _summarize(kind: str, layer: int, head: int, rows: dict[str, Tensor]) -> SoftmaxStatistics:
+    of_head = {name: column[head] for name, column in rows.items()}
+    of_head["saturated"] = (of_head["largest"] > SATURATED).double()
+    averaged = ("entropy", "normalised", "largest", "saturated", "gradient")
+    means = {name: of_head[name].mean().item() for name in averaged}
+    n, underflow = len(of_head["entropy"]), bool(of_head["underflow"].any())
+    logit_range = of_head["logit_range"].amax().item() if n else nan
+    return SoftmaxStatistics(kind, layer, head, n, **means, logit_range=logit_range, underflow=underflow)

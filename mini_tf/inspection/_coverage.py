@@ -9,6 +9,7 @@ Source: Tu et al. 2016, arXiv:1601.04811, section 3; Han, Lin, Joty 2019, arXiv:
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -70,19 +71,13 @@ def cross_attention(trained: Trained, source: ModelInput, target: ModelInput) ->
         explicit = mixer.explicit(x, memory, visibility)  # type: ignore[operator]
         weights = explicit.weights[0, :, :, explicit.lead :].float().cpu().numpy()
         attention = mixer.observe(x, memory, visibility).get("attention")  # type: ignore[operator]
-        layers.append(
-            LayerAttention(weights, None)
-            if attention is None
-            else LayerAttention(attention[0].float().cpu().numpy(), weights)
-        )
+        undiminished = None if attention is None else attention[0].float().cpu().numpy()
+        layers.append(LayerAttention(weights, None) if undiminished is None else LayerAttention(undiminished, weights))
 
-    hooks = [mixer.register_forward_pre_hook(record) for mixer in _cross_mixers(trained)]
-    try:
-        tokens = (Tokens(torch.tensor([one.ids], device=trained.setup.device)) for one in (target, source))
-        trained.model(*tokens)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with ExitStack() as hooks:
+        for mixer in _cross_mixers(trained):
+            hooks.enter_context(mixer.register_forward_pre_hook(record))
+        trained.model(*(Tokens(torch.tensor([one.ids], device=trained.setup.device)) for one in (target, source)))
     return layers
 
 
@@ -110,9 +105,8 @@ def _cross_mixers(trained: Trained) -> list[nn.Module]:
 
 def _selected(n_heads: Sequence[int], selection: HeadSelection) -> list[HeadIndex]:
     """n_heads: of each layer."""
-    return sorted(
-        selection.select([HeadIndex("cross", layer, head) for layer, n in enumerate(n_heads) for head in range(n)])
-    )
+    heads = [HeadIndex("cross", layer, head) for layer, n in enumerate(n_heads) for head in range(n)]
+    return sorted(selection.select(heads))
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +210,6 @@ def facts_reader(trained: Trained, data: str | None) -> FactsOf | None:
     """How the corpus of `data` reads the facts of a text, or that of the run for a file; None: it labels none."""
     own = trained.recipe.data
     named = None if data is None else other_data(trained, data).train
-    corpus = next(
-        (described for one in (named, own.val, own.train) if (described := find_corpus(one)) is not None), None
-    )
+    corpora = (find_corpus(one) for one in (named, own.val, own.train))
+    corpus = next((one for one in corpora if one is not None), None)
     return None if corpus is None or corpus.facts("") is None else corpus.facts

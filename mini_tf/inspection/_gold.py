@@ -6,6 +6,7 @@ Source: Clark et al. 2019, arXiv:1906.04341, section 4.1: weights to the tokens 
 averaged.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -52,17 +53,11 @@ class LabelledDocument:
         """Labels that are indices of words, -1 for none. Raises DataFault for others."""
         indices = []
         for number, label in enumerate(self.labels[column], 1):
-            at = (
-                int(label)
-                if label.removeprefix("-").isascii() and label.removeprefix("-").isdigit() and len(label) < 9
-                else -2
-            )
+            at = int(label) if re.fullmatch(r"-?[0-9]{1,7}", label) else -2
             if not -1 <= at < len(self.words):
-                raise DataFault(
-                    f"{self.where}: {column!r}, word {number}: {label!r} must be the index of a word, 0 to"
-                    f" {len(self.words) - 1}, or -1",
-                    where=(self.where,),
-                )
+                must = f"must be the index of a word, 0 to {len(self.words) - 1}, or -1"
+                message = f"{self.where}: {column!r}, word {number}: {label!r} {must}"
+                raise DataFault(message, where=(self.where,))
             indices.append(at)
         return indices
 
@@ -81,21 +76,19 @@ def labelled_documents(
     column is missing, or the number of labels differs from that of the words.
     """
     own = trained.recipe.data
-    value, key = (
-        (own.val or own.train, "data.val" if own.val else "data.train")
-        if data is None
-        else (other_data(trained, data).train, "--data")
-    )
+    if data is None:
+        value, key = own.val or own.train, "data.val" if own.val else "data.train"
+    else:
+        value, key = other_data(trained, data).train, "--data"
+    columns = [*needed, *optional, *listed]
     documents: list[LabelledDocument] = []
     for file in find_files(value, key):
         if file.format == "txt":
-            columns = f"columns {', '.join(needed)}" if needed else f"column {' or '.join(listed)}"
-            raise DataFault(f"{key}: {file.name} has no {columns}", hint=HINT, where=(file.name,))
+            lacking = f"columns {', '.join(needed)}" if needed else f"column {' or '.join(listed)}"
+            raise DataFault(f"{key}: {file.name} has no {lacking}", hint=HINT, where=(file.name,))
         rows = rows_of(file, Columns(("text", *needed), own.header, own.errors, (*optional, *listed)))
         try:
-            documents += [
-                _document(row, [*needed, *optional, *listed], listed) for row in islice(rows, limit - len(documents))
-            ]
+            documents += [_document(row, columns, listed) for row in islice(rows, limit - len(documents))]
         except DataFault as fault:
             if fault.hint is not None and "columns" in fault.hint:  # columns have no other names here
                 fault.hint = HINT
@@ -146,9 +139,7 @@ def word_attention(trained: Trained, text: str) -> tuple[list[HeadIndex], Float[
         maps.append(torch.where(visible, weights.nan_to_num(0.0), -1.0)[:, whole, whole])
         heads += [HeadIndex(attention.kind, attention.layer, head) for head in range(len(weights))]
     if not maps:
-        raise UsageFault(
-            f"{trained.folder.name} has no self-attention between the tokens of a text ({trained.recipe.model.kind})"
-        )
+        raise _lacks(trained, "self-attention between")
     return heads, torch.cat(maps)
 
 
@@ -160,14 +151,16 @@ def word_vectors(trained: Trained, text: str) -> Float[Tensor, "layers W D"]:
     captured, tokenized, rows = _captured(trained, text)
     hidden = next((one for one in captured.hidden if one.rows == rows), None)
     if hidden is None:
-        raise UsageFault(
-            f"{trained.folder.name} has no hidden states of the tokens of a text ({trained.recipe.model.kind})"
-        )
+        raise _lacks(trained, "hidden states of")
     numbers = word_numbers(tokenized.input)
     member = membership(numbers).double()
     layers = torch.cat(hidden.layers).double().cpu()  # (layers, L, D)
     means = member.T @ layers / member.sum(dim=0)[:, None]  # (W,L) @ (layers,L,D) -> (layers,W,D)
     return means[:, int(min(numbers) == 0) : means.shape[1] - int(tokenized.input.n_cut > 0)]
+
+
+def _lacks(trained: Trained, what: str) -> UsageFault:
+    return UsageFault(f"{trained.folder.name} has no {what} the tokens of a text ({trained.recipe.model.kind})")
 
 
 def _captured(trained: Trained, text: str) -> tuple[Capture, TokenizedText, SequenceKind]:

@@ -1,21 +1,35 @@
-"""Attention heads: which ones are selected, and measures of each on one text.
+"""Attention heads: which ones are selected, measures of each on one text, and roles.
 
 Rows are queries. Every mean is over the rows with at least two visible keys; with one the weight is always 1.
+
+Roles are of self-attention, measured on rows of random tokens that repeat. In a text, a head may attend to earlier
+occurrences of a token by chance. Each row here repeats a block of different random tokens, so what a head finds there
+it finds by the token alone; the blocks have different lengths, so a fixed distance is no induction. The rows have the
+separators of a text. Sources: induction heads on repeated random tokens, Olsson et al. 2022, arXiv:2209.11895; roles by
+attention weights above one half, Clark et al. 2019, arXiv:1906.04341, section 3.
 """
 
+import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import nan
+from statistics import fmean, stdev
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mini_tf.inspection._capture import Capture, CapturedAttention
-from mini_tf.nn.model_stack import ModelStack
+from mini_tf.data.tokenization.tokenizer import Tokenizer
+from mini_tf.inspection._capture import capture, normalize
+from mini_tf.inspection._texts import target_input, untruncated_input
+from mini_tf.nn.model import Model
+from mini_tf.nn.model_stack import UNITS, ModelStack
+from mini_tf.nn.token_positions import TokenPositions
+from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import UsageFault
+from mini_tf.system.seeds import seed_of
+from mini_tf.trained.opening import Trained
 
 
 class HeadIndex(NamedTuple):
@@ -84,10 +98,8 @@ def select_stack(stacks: Iterable[ModelStack], name: str | None, kind: str) -> M
     """The stack called `encoder` or `decoder`; None: the first. kind: of the model, for the message of a UsageFault."""
     named: Mapping[str, ModelStack] = {stack_name(one): one for one in stacks}
     if name not in (None, *named) and len(named) == 1:
-        raise UsageFault(
-            f"--stack {name}: a model of kind {kind} has only one stack to show, {next(iter(named))}",
-            hint="leave it out",
-        )
+        message = f"--stack {name}: a model of kind {kind} has only one stack to show, {next(iter(named))}"
+        raise UsageFault(message, hint="leave it out")
     if name is not None and name not in named:
         raise UsageFault(f"--stack {name}: must be {' or '.join(sorted(named))}")
     return named[name] if name is not None else next(iter(named.values()))
@@ -103,8 +115,6 @@ NO_ROLE = "·"
 _PARTIAL_ROLES = ("first", "induction", "same")
 """Roles that apply to some rows only."""
 ROW_SUM_TOLERANCE = 1e-4
-SATURATED = 0.99
-"""A row whose largest weight is above this has almost no gradient."""
 
 Measures = dict[str, float | int | None]
 """By name, in the order of `measure`; None if no row counts."""
@@ -168,87 +178,123 @@ def _role_masks(units: Sequence[Hashable], i: Tensor, j: Tensor) -> dict[str, Te
     }
 
 
-def normalize(p: Tensor) -> Tensor:
-    """Rows scaled to sum 1; NaN if a row has negative weights or sums to 0."""
-    total = p.sum(dim=-1, keepdim=True)
-    fit = (p >= 0).all(dim=-1, keepdim=True) & (total > 0)
-    return torch.where(fit, p / total, torch.nan)
-
-
 def _mean(values: Tensor, rows: Tensor) -> list[float | None]:
     """Mean of (H, L) over the selected rows, by head; None without rows or with a NaN."""
     means = values[:, rows].mean(dim=1)
     return [None if torch.isnan(mean) else float(mean) for mean in means]
 
 
-@dataclass(frozen=True)
-class SoftmaxStatistics:
-    """One head, over the `rows` with two or more visible keys; NaN if there are none.
-
-    Means over the rows: entropy in nats; normalised by ln(visible keys); largest weight; gradient: sum p(1 - p).
-    saturated: share of rows whose largest weight is above SATURATED. logit_range: largest difference of two attention
-    scores in a row; a lower bound if `underflow`, that is if a weight underflowed to 0. Entropies are of weights scaled
-    to sum 1, NaN if a weight is negative or a row sums to 0.
-    """
-
-    kind: str
-    layer: int
-    head: int
-    rows: int
-    entropy: float
-    normalised: float
-    largest: float
-    saturated: float
-    gradient: float
-    logit_range: float
-    underflow: bool
+N_ROWS = 16
+MAX_LENGTH = 64
+"""Tokens of a row, unless the context is shorter."""
+MIN_BLOCK = 5
+"""Tokens of the longest block; with fewer, blocks of different lengths are too much alike."""
+PATTERN, BROAD = 0.5, 0.9
+"""What a score must exceed: the attention weight of a pattern, and the normalized entropy of `broad`."""
+PATTERNS = tuple(name for name in ROLES if name != "broad")
+"""Roles whose score is an attention weight."""
 
 
-def softmax_statistics(captures: Iterable[Capture]) -> list[SoftmaxStatistics]:
-    """Statistics of every head of a model over the rows of all captures."""
-    by_layer: dict[tuple[str, int], list[dict[str, Tensor]]] = {}
-    for one in captures:
-        for captured in one.attention:
-            by_layer.setdefault((captured.kind, captured.layer), []).append(_measure_rows(captured))
-    statistics = []
-    for (kind, layer), measured in by_layer.items():
-        rows = {name: torch.cat([one[name] for one in measured], dim=1) for name in measured[0]}
-        statistics += [_summarize(kind, layer, head, rows) for head in range(len(rows["entropy"]))]
-    return statistics
+class Score(NamedTuple):
+    """Mean over the rows, and its standard error."""
+
+    mean: float
+    error: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Score":
+        """Of two rows or more."""
+        return cls(fmean(values), stdev(values) / math.sqrt(len(values)))
+
+    def exceeds(self, bound: float) -> bool:
+        """Whether the mean is above a bound by more than two standard errors."""
+        return self.mean - 2 * self.error > bound
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f} ± {self.error:.2f}"
 
 
-def _measure_rows(captured: CapturedAttention) -> dict[str, Tensor]:
-    """Statistics (H, rows) of the rows of a layer with two or more visible keys."""
-    weights, mask = captured.weights.cpu().double(), captured.mask.cpu()
-    lead = torch.ones_like(
-        weights[:, 0, :, : captured.lead], dtype=torch.bool
-    )  # columns of no token are always visible
-    visible = torch.cat([lead, mask.expand(len(weights), -1, -1)], dim=-1)[:, None]  # (B, 1, L, lead + M)
-    n_visible = visible.sum(dim=-1)
-    p = torch.where(visible, weights, 0.0)
-    entropy = torch.special.entr(normalize(p)).sum(dim=-1)
-    scores = p.log()  # up to a constant; -inf where p underflowed to 0
-    lowest = torch.where(p > 0, scores, torch.inf).amin(dim=-1)
-    columns = {
-        "entropy": entropy,
-        "normalised": entropy / n_visible.double().log(),
-        "largest": p.amax(dim=-1),
-        "gradient": (p * (1 - p)).sum(dim=-1),
-        "logit_range": scores.amax(dim=-1) - lowest,
-        "underflow": (visible & (p == 0)).any(dim=-1),
-    }
-    several = n_visible[:, 0] > 1  # (B, L)
-    return {name: column.transpose(0, 1)[:, several] for name, column in columns.items()}  # (B, H, L) -> (H, rows)
+Scores = Mapping[str, Score]
+"""By role, without those that no row can show: a mask may hide their keys."""
 
 
-def _summarize(kind: str, layer: int, head: int, rows: dict[str, Tensor]) -> SoftmaxStatistics:
-    of_head = {name: column[head] for name, column in rows.items()}
-    of_head["saturated"] = (of_head["largest"] > SATURATED).double()
-    means = {
-        name: of_head[name].mean().item() for name in ("entropy", "normalised", "largest", "saturated", "gradient")
-    }
-    n = len(of_head["entropy"])
-    logit_range = of_head["logit_range"].amax().item() if n else nan
-    return SoftmaxStatistics(
-        kind, layer, head, n, **means, logit_range=logit_range, underflow=bool(of_head["underflow"].any())
-    )
+def role_of(scores: Scores) -> str | None:
+    """The pattern with the largest attention weight, if above its bound; else `broad`, if above its bound."""
+    pattern = max((name for name in PATTERNS if name in scores), key=lambda name: scores[name].mean, default=None)
+    if pattern is not None and scores[pattern].exceeds(PATTERN):
+        return pattern
+    return "broad" if "broad" in scores and scores["broad"].exceeds(BROAD) else None
+
+
+def role_scores(trained: Trained) -> dict[HeadIndex, Scores]:
+    """Scores of every self-attention head between tokens; none if the context or a vocabulary is too small."""
+    model, sides = trained.model, [trained.tokenizer, trained.source_tokenizer][: 1 + trained.model.needs_source]
+    rows = [
+        _rows(tokenizer, _frame(trained, tokenizer, source=n == 1), model.context) for n, tokenizer in enumerate(sides)
+    ]
+    if any(ids is None for ids in rows):
+        return {}
+    repeated, *source = (Tokens(ids.to(trained.setup.device)) for ids in rows if ids is not None)
+    if trained.recipe.objective.prompt_is_prefix(trained.recipe.model):
+        length = repeated.ids.shape[1]
+        repeated = Tokens(repeated.ids, TokenPositions(length).with_prefix(repeated.ids.new_full((N_ROWS,), length)))
+    return scores_on(model, repeated, *source)
+
+
+def scores_on(model: Model, own: Tokens, source: Tokens | None = None) -> dict[HeadIndex, Scores]:
+    """Scores on rows of tokens, N_ROWS or any other number from two on."""
+    scores: dict[HeadIndex, Scores] = {}
+    for attention in capture(model, own, source).attention:
+        if attention.queries != attention.keys or attention.queries in UNITS:
+            continue
+        ids = (own if source is None or attention.queries == "own" else source).ids.tolist()
+        masks = attention.mask.expand(len(ids), -1, -1)
+        rows = [
+            measure(weights[:, :, attention.lead :].cpu(), mask.cpu(), row)
+            for weights, mask, row in zip(attention.weights, masks, ids, strict=True)
+        ]
+        for head, measures in enumerate(zip(*rows, strict=True)):
+            values = {
+                name: [value for row in measures if (value := row["entropy" if name == "broad" else name]) is not None]
+                for name in ROLES
+            }
+            index = HeadIndex(attention.kind, attention.layer, head)
+            scores[index] = {name: Score.of(of_rows) for name, of_rows in values.items() if len(of_rows) > 1}
+    return scores
+
+
+def repeated_tokens(ids: Sequence[int], length: int) -> Tensor | None:
+    """(N_ROWS, length): each row is a block of different random `ids`, repeated; None if blocks would be too short."""
+    longest = min(length // 2, len(ids))
+    if longest < MIN_BLOCK:
+        return None
+    lengths = range(longest // 2 + 1, longest + 1)
+    rows = []
+    for n in range(N_ROWS):
+        order = torch.randperm(len(ids), generator=torch.Generator().manual_seed(seed_of("roles", n))).tolist()
+        block = [ids[i] for i in order[: lengths[n % len(lengths)]]]
+        rows.append((block * length)[:length])
+    return torch.tensor(rows)
+
+
+def _rows(tokenizer: Tokenizer, frame: tuple[list[int], list[int]], context: int) -> Tensor | None:
+    """Repeated tokens between the separators of a text."""
+    before, behind = frame
+    repeated = repeated_tokens(_ordinary(tokenizer), min(MAX_LENGTH, context) - len(before) - len(behind))
+    if repeated is None:
+        return None
+    return torch.tensor([[*before, *row, *behind] for row in repeated.tolist()])
+
+
+def _frame(trained: Trained, tokenizer: Tokenizer, source: bool) -> tuple[list[int], list[int]]:
+    """The separators before and behind a text."""
+    text = tokenizer.decode(_ordinary(tokenizer)[:MAX_LENGTH])
+    is_target = trained.model.needs_source and not source
+    input = target_input(tokenizer, text, len(text.encode()) + 1) if is_target else untruncated_input(trained, text)
+    inside = [place for place, span in enumerate(input.spans) if span is not None]
+    return input.ids[: inside[0]], input.ids[inside[-1] + 1 :]
+
+
+def _ordinary(tokenizer: Tokenizer) -> list[int]:
+    special = tokenizer.vocabulary.special_ids
+    return [id for id in range(tokenizer.vocabulary.size) if id not in special]

@@ -70,10 +70,8 @@ def _count_once(
     tied = next((counted[id(p)] for p in tensors.values() if id(p) in counted), None)
     counted |= {id(p): path for p in counted_now.values()}
     shapes = {name: tuple(p.shape) for name, p in counted_now.items()}
-    size, n_bytes = (
-        sum(p.numel() for p in counted_now.values()),
-        sum(p.numel() * p.element_size() for p in counted_now.values()),
-    )
+    size = sum(p.numel() for p in counted_now.values())
+    n_bytes = sum(p.numel() * p.element_size() for p in counted_now.values())
     return ModuleParameters(path, _kind(module), shapes, size, n_bytes, tied)
 
 
@@ -242,9 +240,8 @@ def analyze_positions(model: Model, encoding: EncodingOf) -> PositionAnalysis:
         rotary = RotaryKernel(kernel.tolist(), (2 * torch.pi / frequencies).tolist())
     distance_only = "bias" in position.applies_to and position.distance_only  # else it depends on queries and keys
     biases = position.bias(torch.arange(model.context, device=device)[None]) if distance_only else None
-    return PositionAnalysis(
-        model.context, vectors, rotary, [] if biases is None else biases[0].cpu().double().add(0.0).tolist()
-    )  # no -0
+    by_head = [] if biases is None else biases[0].cpu().double().add(0.0).tolist()  # no -0
+    return PositionAnalysis(model.context, vectors, rotary, by_head)
 
 
 def _vectors(name: str, position: PositionalEncoding, context: int, zero: Float[Tensor, "1 1 D"]) -> PositionVectors:

@@ -139,9 +139,8 @@ def find_occurrence(
     """The first occurrence of the word. Raises `fault` if there is none within the context."""
     spans = find_word(sentence.text, word)
     if not spans:
-        raise fault(
-            f"{sentence.where}: the word {word!r} does not occur in it", hint="whole words are matched, with case"
-        )
+        message = f"{sentence.where}: the word {word!r} does not occur in it"
+        raise fault(message, hint="whole words are matched, with case")
     input = to_input(sentence.text)
     tokens = input.tokens_of(*spans[0])
     if not tokens:
@@ -165,13 +164,10 @@ def compare_occurrences(
     rows: SequenceKind = "source" if as_source else "own"
     if not any(one.rows == rows for one in model.stacks()):
         stacks = ", ".join(f"{one.name}: {one.rows}" for one in model.stacks())
-        raise UsageFault(
-            f"no stack of the model has hidden states of the {'source' if as_source else 'text'}'s tokens ({stacks})"
-        )
+        whose = "source" if as_source else "text"
+        raise UsageFault(f"no stack of the model has hidden states of the {whose}'s tokens ({stacks})")
     device = next(model.parameters()).device
-    unused = Tokens(
-        torch.zeros(1, 1, dtype=torch.long, device=device)
-    )  # a decoder input, whose hidden states are not used
+    unused = Tokens(torch.zeros(1, 1, dtype=torch.long, device=device))  # input of a decoder
     vectors: list[Tensor] = []
     types: list[str] = []
     numbers: list[int] = []
@@ -179,25 +175,22 @@ def compare_occurrences(
     for number, (sentence, occurrence) in enumerate(zip(sentences, occurrences, strict=True)):
         text = Tokens(torch.tensor([occurrence.input.ids], device=device))
         captured = capture(model, unused, text) if as_source else capture(model, text)
-        layers = (
-            torch.cat(next(stack.layers for stack in captured.hidden if stack.rows == rows)).cpu().double()
-        )  # (n_layers + 1, L, D)
-        others = [
-            span for span in word_spans(sentence.text) if span[1] <= occurrence.span[0] or span[0] >= occurrence.span[1]
-        ]
-        for span in [occurrence.span, *others]:
+        hidden = next(stack.layers for stack in captured.hidden if stack.rows == rows)
+        layers = torch.cat(hidden).cpu().double()  # (n_layers + 1, L, D)
+        first, last = occurrence.span
+        others = [span for span in word_spans(sentence.text) if span[1] <= first or span[0] >= last]
+        for span in [(first, last), *others]:
             if tokens := occurrence.input.tokens_of(*span):
-                of_word += [len(vectors)] if span == occurrence.span else []
+                of_word += [len(vectors)] if span == (first, last) else []
                 vectors.append(layers[:, tokens].mean(dim=1))
                 types.append(sentence.text[slice(*span)].casefold())
                 numbers.append(number)
     units = F.normalize(torch.stack(vectors, dim=1), dim=-1)  # (n_layers + 1, words, D)
     senses = [sentence.sense for sentence in sentences]
+    layers_of_word = [unit[of_word] @ unit[of_word].T for unit in units]
     return [
-        LayerSimilarity(
-            n, cosines := unit[of_word] @ unit[of_word].T, _baseline(unit, types, numbers), _separation(cosines, senses)
-        )
-        for n, unit in enumerate(units)
+        LayerSimilarity(n, cosines, _baseline(unit, types, numbers), _separation(cosines, senses))
+        for n, (unit, cosines) in enumerate(zip(units, layers_of_word, strict=True))
     ]
 
 

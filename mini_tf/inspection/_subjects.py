@@ -31,7 +31,6 @@ def weights_id(folder: Path, step: int | str | None) -> WeightsId:
 
 
 def run_and_step(folder: Path, step: int | str | None) -> str:
-    """The run and the step of its weights, for titles."""
     return f"run {folder.name}, step {weights_id(folder, step).step}"
 
 

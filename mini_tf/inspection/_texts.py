@@ -68,9 +68,8 @@ def text_input(tokenizer: Tokenizer, text: str, around: Affixes, name: str = "te
     ids, spans = tokenizer.spans(text)
     if not (len(ids) or around.before or around.behind):
         message = "a text is empty" if not text else "the tokenizer drops all characters of a text"
-        raise UsageFault(
-            f"{message}, and this model has no separator token to start with", hint="give a text with tokens"
-        )
+        message += ", and this model has no separator token to start with"
+        raise UsageFault(message, hint="give a text with tokens")
     all_ids = [*around.before, *map(int, ids), *around.behind]
     of_text = [(int(first), int(last)) for first, last in spans]
     all_spans = [*[None] * len(around.before), *of_text, *[None] * len(around.behind)]
@@ -165,15 +164,12 @@ class TokenizedText:
         return self.words.texts if self.by_words else self.tokens
 
     def to_tokens(self, device: torch.device) -> Tokens:
-        ids: Tensor = torch.tensor([self.input.ids], device=device)
-        length = ids.shape[1]
-        return Tokens(
-            ids, TokenPositions(length).with_prefix(torch.tensor([length], device=device)) if self.prefix else None
-        )
+        ids, length = torch.tensor([self.input.ids], device=device), len(self.input.ids)
+        prefix = torch.tensor([length], device=device) if self.prefix else None
+        return Tokens(ids, None if prefix is None else TokenPositions(length).with_prefix(prefix))
 
 
 def tokenized_text(tokenizer: Tokenizer, input: ModelInput) -> TokenizedText:
-    """The input with its tokens as units."""
     tokens = tokenizer.pieces(input.ids)
     return TokenizedText(input, tokens, words_of(input, tokens))
 
@@ -190,7 +186,6 @@ class TokenizedTexts:
     n_memory: int = 0
 
     def of(self, rows: SequenceKind) -> TokenizedText:
-        """The text of this sequence of hidden states."""
         return self.source if rows == "source" and self.source is not None else self.own
 
     def units(self, rows: SequenceKind, n: int) -> list[str]:
@@ -200,10 +195,8 @@ class TokenizedTexts:
         return self.of(rows).units
 
     def by_words(self) -> "TokenizedTexts":
-        """The texts with words as units."""
-        return TokenizedTexts(
-            replace(self.own, by_words=True), self.source and replace(self.source, by_words=True), self.n_memory
-        )
+        source = self.source and replace(self.source, by_words=True)
+        return replace(self, own=replace(self.own, by_words=True), source=source)
 
     @property
     def all(self) -> list[TokenizedText]:
@@ -216,10 +209,8 @@ class TokenizedTexts:
         notes = [one.input.note for one in self.all if one.input.note is not None]
         if self.n_memory:
             length = len(self.own.input.ids)
-            notes.append(
-                f"the last {length - self.n_memory} of {length} tokens are a row; to them the {self.n_memory} before"
-                " are memory"
-            )
+            row = f"the last {length - self.n_memory} of {length} tokens are a row"
+            notes.append(f"{row}; to them the {self.n_memory} before are memory")
         return notes
 
 
@@ -234,16 +225,14 @@ def tokenize_texts(trained: Trained, text: str, target: str | None = None) -> To
         return TokenizedTexts(replace(tokenized_text(trained.tokenizer, input), prefix=prefix), n_memory=n_memory)
     assert target is not None, "an encoder-decoder needs a target"
     own = tokenized_text(trained.tokenizer, target_input(trained.tokenizer, target, context))
-    return TokenizedTexts(
-        own, tokenized_text(trained.source_tokenizer, untruncated_input(trained, text).truncate(context))
-    )
+    source = untruncated_input(trained, text).truncate(context)
+    return TokenizedTexts(own, tokenized_text(trained.source_tokenizer, source))
 
 
 def capture_texts(trained: Trained, texts: TokenizedTexts) -> Capture:
-    """Capture a forward pass of the run's model on the texts."""
-    own, source = (None if one is None else one.to_tokens(trained.setup.device) for one in (texts.own, texts.source))
-    assert own is not None
-    return capture(trained.model, own, source)
+    device = trained.setup.device
+    source = None if texts.source is None else texts.source.to_tokens(device)
+    return capture(trained.model, texts.own.to_tokens(device), source)
 
 
 def capture_heads(trained: Trained, texts: TokenizedTexts) -> Capture:

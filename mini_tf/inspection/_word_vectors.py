@@ -34,14 +34,11 @@ class WordVectors:
     @classmethod
     def of(cls, trained: Trained) -> "WordVectors":
         """Those of the token embedding, of an encoder-decoder the encoder's. UsageFault if there is none."""
-        embedding = next(
-            iter(trained.model.embeddings("source" if trained.model.needs_source else "own").values()), None
-        )
+        is_source = trained.model.needs_source
+        embedding = next(iter(trained.model.embeddings("source" if is_source else "own").values()), None)
         if embedding is None:
             raise UsageFault("the model has no token embedding of its own text")
-        return cls(
-            trained.source_tokenizer if trained.model.needs_source else trained.tokenizer, embedding.tokens.weight
-        )
+        return cls(trained.source_tokenizer if is_source else trained.tokenizer, embedding.tokens.weight)
 
     def ids(self, word: str) -> list[int]:
         """The tokens of a word within a text; none if one of them is unknown."""
@@ -65,7 +62,6 @@ class WordVectors:
 
 
 def neighbors_view(vectors: WordVectors, word: str, n: int) -> View:
-    """The tokens nearest to a word."""
     neighbors = vectors.nearest(vectors.vector(word), n, vectors.ids(word))
     return _tokens_view(vectors, {"word": word}, [word], neighbors)
 
@@ -73,9 +69,8 @@ def neighbors_view(vectors: WordVectors, word: str, n: int) -> View:
 def analogy_view(vectors: WordVectors, words: Sequence[str], n: int) -> View:
     """The tokens nearest to b - a + c. UsageFault unless there are three words."""
     if len(words) != 3:
-        raise UsageFault(
-            f"--analogy needs three words, got {len(words)}", hint='--analogy "a b c": a is to b as c is to ?'
-        )
+        hint = '--analogy "a b c": a is to b as c is to ?'
+        raise UsageFault(f"--analogy needs three words, got {len(words)}", hint=hint)
     a, b, c = map(vectors.vector, words)
     neighbors = vectors.nearest(b - a + c, n, [id for word in words for id in vectors.ids(word)])
     return _tokens_view(vectors, {"analogy": list(words)}, words, neighbors)
@@ -84,24 +79,20 @@ def analogy_view(vectors: WordVectors, words: Sequence[str], n: int) -> View:
 def _tokens_view(
     vectors: WordVectors, result: dict[str, Any], words: Sequence[str], neighbors: Sequence[tuple[int, float]]
 ) -> View:
-    pieces = vectors.tokenizer.pieces([id for id, _ in neighbors])
-    rows: list[list[str | float | None]] = [
-        [label(piece), cosine] for piece, (_, cosine) in zip(pieces, neighbors, strict=True)
-    ]
-    tokens = [
-        {"id": id, "token": piece, "cosine": cosine} for piece, (id, cosine) in zip(pieces, neighbors, strict=True)
-    ]
-    notes = [
-        f"{word!r} has {len(ids)} tokens, {' '.join(map(repr, vectors.tokenizer.pieces(ids)))}; its vector is their"
-        " mean"
-        for word in words
-        if len(ids := vectors.ids(word)) > 1
-    ]
-    return View(
-        result | {"tokens": tokens, "notes": notes}, [partial(terminal.table, ["token", "cosine"], rows)], notes
-    )
+    ids, cosines = zip(*neighbors, strict=True) if neighbors else ((), ())
+    pieces = vectors.tokenizer.pieces([*ids])
+    rows = [[label(piece), cosine] for piece, cosine in zip(pieces, cosines, strict=True)]
+    columns = zip(ids, pieces, cosines, strict=True)
+    tokens = [{"id": id, "token": piece, "cosine": cosine} for id, piece, cosine in columns]
+    notes = []
+    for word in words:
+        if len(parts := vectors.tokenizer.pieces(vectors.ids(word))) > 1:
+            notes.append(f"{word!r} has {len(parts)} tokens, {' '.join(map(repr, parts))}; its vector is their mean")
+    pictures = [partial(terminal.table, ["token", "cosine"], rows)]
+    return View(result | {"tokens": tokens, "notes": notes}, pictures, notes)
 
 
+LINE = "two words and a number, divided by tabs or commas"
 FEWEST_PAIRS = 4
 """Minimum number of pairs for a correlation and its interval."""
 RANDOM_DRAWS = 20
@@ -130,12 +121,10 @@ def read_pairs(lines: Sequence[str], name: str) -> list[WordPair]:
             pairs.append(WordPair((cells[0], cells[1]), scores[0]))
         elif pairs:
             where = f"{name}:{number}"
-            raise DataFault(
-                f"{where}: a line must be two words and a number, divided by tabs or commas", where=(where,)
-            )
+            raise DataFault(f"{where}: a line must be {LINE}", where=(where,))
     if len(pairs) < FEWEST_PAIRS:
         message = f"{name}: at least {FEWEST_PAIRS} pairs of words are needed, got {len(pairs)}"
-        raise DataFault(message, hint="a line is two words and a number, divided by tabs or commas", where=(name,))
+        raise DataFault(message, hint=f"a line is {LINE}", where=(name,))
     return pairs
 
 
@@ -153,15 +142,13 @@ def similarity_view(vectors: WordVectors, pairs: Sequence[WordPair], name: str) 
     whole = [pair for pair in known if all(len(vectors.ids(word)) == 1 for word in pair.words)]
     results = {"one_token": _correlate(vectors, whole, len(pairs)), "known": _correlate(vectors, known, len(pairs))}
     names = ("words of one token", "all known words")
-    rows: list[list[str | float | None]] = [
+    rows = [
         [title, f"{one['pairs']:,}", one["coverage"], one["spearman"], _interval(one["interval"]), one["random"]]
         for title, one in zip(names, results.values(), strict=True)
     ]
     columns = ["pairs of", "pairs", "coverage", "spearman", "95% interval", "random vectors"]
-    legend = (
-        f"{name}: coverage is the share of its {len(pairs):,} pairs; random vectors: mean of {RANDOM_DRAWS} random"
-        " initializations."
-    )
+    random = f"random vectors: mean of {RANDOM_DRAWS} random initializations"
+    legend = f"{name}: coverage is the share of its {len(pairs):,} pairs; {random}."
     pictures = [partial(terminal.table, columns, rows), partial(terminal.sentence, legend)]
     return View({"file": name, "pairs": len(pairs), **results}, pictures)
 
@@ -172,27 +159,17 @@ def _interval(bounds: Sequence[float] | None) -> str:
 
 def _correlate(vectors: WordVectors, pairs: Sequence[WordPair], n_all: int) -> dict[str, Any]:
     """Correlation, its 95 % interval and that of random vectors; None for too few pairs."""
-    measures: dict[str, Any] = {
-        "pairs": len(pairs),
-        "coverage": len(pairs) / n_all,
-        "spearman": None,
-        "interval": None,
-        "random": None,
-    }
+    size = {"pairs": len(pairs), "coverage": len(pairs) / n_all}
     if len(pairs) < FEWEST_PAIRS:
-        return measures
-    scores, tokens = (
-        np.array([pair.score for pair in pairs]),
-        [[vectors.ids(word) for word in pair.words] for pair in pairs],
-    )
+        return {**size, "spearman": None, "interval": None, "random": None}
+    scores = np.array([pair.score for pair in pairs])
+    tokens = [[vectors.ids(word) for word in pair.words] for pair in pairs]
     r = spearman(_cosines(vectors.table, tokens), scores)
-    generator, controls = torch.Generator().manual_seed(0), []
-    for _ in range(
-        RANDOM_DRAWS
-    ):  # an embedding is initialized with normal numbers, whose scale does not change a cosine
-        table = torch.randn(vectors.table.shape, generator=generator)
-        controls.append(spearman(_cosines(table, tokens), scores))
-    return measures | {"spearman": r, "interval": interval(r, len(pairs)), "random": float(np.mean(controls))}
+    # An embedding is initialized with normal numbers, whose scale does not change a cosine.
+    generator = torch.Generator().manual_seed(0)
+    tables = (torch.randn(vectors.table.shape, generator=generator) for _ in range(RANDOM_DRAWS))
+    controls = [spearman(_cosines(table, tokens), scores) for table in tables]
+    return {**size, "spearman": r, "interval": interval(r, len(pairs)), "random": float(np.mean(controls))}
 
 
 def _cosines(table: Tensor, tokens: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:

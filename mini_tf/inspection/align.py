@@ -38,8 +38,6 @@ LEGENDS = {
     1: "Rows: target words, at the position that has them as input. Columns: source words.",
 }
 """By shift."""
-
-
 SIDES = ("target word", "source word")
 
 
@@ -82,12 +80,8 @@ class Settings(PairViewSettings):
         shown, first = next(((number, one) for number, one in enumerate(alignments) if one is not None), (0, None))
         if first is None:
             raise UsageFault(f"no pair fits into the model's context of {trained.model.context} tokens")
-        comparison = compare_heads(
-            pairs,
-            alignments,
-            gold,
-            head_shifts(first.sharpness.shape, HeadSelection(None, self.layers, self.heads), self.shift),
-        )
+        selection = HeadSelection(None, self.layers, self.heads)
+        comparison = compare_heads(pairs, alignments, gold, head_shifts(first.sharpness.shape, selection, self.shift))
         best = comparison.best.head
         [weights] = word_weights(trained, [pairs[shown]])
         assert weights is not None
@@ -95,21 +89,13 @@ class Settings(PairViewSettings):
         result = _result(alignments, comparison) | {"sample": _sample(pairs[shown], weights.weights[best], gold[shown])}
         notes = _notes(alignments, comparison)
         pictures: list[Picture] = [_table(comparison)] if self.source is None else []
-        pictures += [
-            *(partial(sentence, line) for line in _sentences(comparison)),
-            partial(sentence, ""),
-            partial(heat_map, panel, Scale()),
-        ]
+        pictures += [partial(sentence, line) for line in [*_sentences(comparison), ""]]
+        title = f"Word alignment by {best}, {run_and_step(trained.folder, self.step)}"
         return View(
             result | {"notes": notes},
-            pictures,
+            [*pictures, partial(heat_map, panel, Scale())],
             [f"note: {note}" for note in notes],
-            PanelGrid(
-                [replace(panel, title="")],
-                Scale(),
-                f"Word alignment by {best}, {run_and_step(trained.folder, self.step)}",
-                notes=notes,
-            ),
+            PanelGrid([replace(panel, title="")], Scale(), title, notes=notes),
             {"pharaoh": lambda: "".join(f"{line}\n" for line in result["alignments"]).encode()},
             {"aer": comparison.aer, "diagonal": comparison.diagonal, "sharpness": comparison.best.sharpness},
         )
@@ -121,24 +107,18 @@ def _map(pair: Pair, word_weights: WordWeights, head: HeadShift, gold: GoldAlign
     def cells(points: frozenset[AlignmentPoint]) -> frozenset[tuple[int, int]]:
         return frozenset((target, source) for source, target in points)
 
-    sure, possible = (
-        (frozenset(), frozenset()) if gold is None else (cells(gold.sure), cells(gold.possible - gold.sure))
-    )
+    gold = gold or GoldAlignment(frozenset(), frozenset())
+    sure, possible = cells(gold.sure), cells(gold.possible - gold.sure)
     meanings = ("alignment by the head", "gold alignment", "possible gold alignment")
     marks = Marks(cells(alignment_of(word_weights.aligned, head)), sure, possible, meanings)
-    weights = word_weights.weights[head][:, 1:]
-    return Panel(
-        str(head), pair.target.split(), pair.source.split(), weights, LEGENDS[head.shift], marks=marks, sides=SIDES
-    )
+    names, weights = (pair.target.split(), pair.source.split()), word_weights.weights[head][:, 1:]
+    return Panel(str(head), *names, weights, LEGENDS[head.shift], marks=marks, sides=SIDES)
 
 
 def _notes(alignments: Sequence[PairAlignment | None], comparison: HeadComparison) -> list[str]:
-    skipped = alignments.count(None)
-    notes = (
-        [f"{skipped} of {len(alignments)} pairs are longer than the model's context and were skipped"]
-        if skipped
-        else []
-    )
+    notes = []
+    if skipped := alignments.count(None):
+        notes.append(f"{skipped} of {len(alignments)} pairs are longer than the model's context and were skipped")
     if not comparison.chosen_on:
         why = "only one pair has a gold alignment" if comparison.reported_on else "no gold alignments"
         notes.append(f"{why}; of {len(comparison.heads)} combinations of head and shift, the sharpest is shown")
@@ -147,11 +127,10 @@ def _notes(alignments: Sequence[PairAlignment | None], comparison: HeadCompariso
 
 def _result(alignments: Sequence[PairAlignment | None], comparison: HeadComparison) -> dict[str, Any]:
     best = comparison.best
+    heads = [{**one.head._asdict(), "sharpness": one.sharpness, "aer": one.aer} for one in comparison.heads]
     return {
         "pairs": len(alignments) - alignments.count(None),
-        "heads": [
-            {**score.head._asdict(), "sharpness": score.sharpness, "aer": score.aer} for score in comparison.heads
-        ],
+        "heads": heads,
         "best": {**best.head._asdict(), "sharpness": best.sharpness, "aer": comparison.aer, "chosen_aer": best.aer},
         "baseline": {"diagonal": comparison.diagonal},
         "chosen_on": comparison.chosen_on,

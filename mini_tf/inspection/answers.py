@@ -94,12 +94,8 @@ def questions_of(trained: Trained, documents: Sequence[LabelledDocument]) -> Que
     for number, document in enumerate(documents):
         input = text_input(trained.tokenizer, document.text, text_affixes(trained))
         pairs, starts = answers_of(document), np.cumsum([0, *(len(word) + 1 for word in document.words)]).tolist()
-        places = {
-            word: input.tokens_of(starts[word], starts[word + 1] - 1)
-            for pair in pairs
-            for word in pair
-            if word is not None
-        }
+        words = [word for pair in pairs for word in pair if word is not None]
+        places = {word: input.tokens_of(starts[word], starts[word + 1] - 1) for word in words}
         context = len(input.ids) if streams else trained.model.context
         if streams:  # a document without answers is part of the stream, too
             questions.rows[(number, 0)] = (tuple(input.ids), [])
@@ -107,16 +103,13 @@ def questions_of(trained: Trained, documents: Sequence[LabelledDocument]) -> Que
             word, tokens = document.words[answer], places[answer]
             ids, where = tuple(input.ids[token] for token in tokens), f"{document.where}: the answer {word!r}"
             if not ids or trained.tokenizer.vocabulary.unk in ids:
-                raise DataFault(
-                    f"{where} is unknown to the tokenizer of {trained.folder.name}", where=(document.where,)
-                )
+                message = f"{where} is unknown to the tokenizer of {trained.folder.name}"
+                raise DataFault(message, where=(document.where,))
             shift = int(mask is None)  # the token before predicts
             start = max(0, tokens[-1] + 1 - shift - context)
             if tokens[0] < start + shift:
-                raise DataFault(
-                    f"{where} has no text before it within the model's context of {context} tokens",
-                    where=(document.where,),
-                )
+                message = f"{where} has no text before it within the model's context of {context} tokens"
+                raise DataFault(message, where=(document.where,))
             key = (number, start if mask is None else answer)
             _, targets = questions.rows.get(key, ((), []))
             at = -1 if cue is None else next(iter(places[cue]), -1)
@@ -125,33 +118,27 @@ def questions_of(trained: Trained, documents: Sequence[LabelledDocument]) -> Que
             row = input.ids[start : tokens[-1] if mask is None and not streams else start + context]
             if mask is not None:
                 row = [mask if start + n in tokens else id for n, id in enumerate(row)]
-            questions.rows[key] = (
-                tuple(row),
-                [*targets, *((token - shift - start, id) for token, id in zip(tokens, ids, strict=True))],
-            )
+            targets = [*targets, *((token - shift - start, id) for token, id in zip(tokens, ids, strict=True))]
+            questions.rows[key] = tuple(row), targets
     return questions
 
 
 def predictions(trained: Trained, questions: Questions) -> list[Prediction]:
     """What the model predicts in the place of each answer."""
-    by_row: dict[likelihoods.Ids, likelihoods.TargetPredictions] = {}
-    size = trained.tokenizer.vocabulary.size
+    rows, by_row = questions.rows, dict[likelihoods.Ids, likelihoods.TargetPredictions]()
+
+    def predict(keys: Sequence[likelihoods.Ids], hidden: torch.Tensor) -> None:
+        labels = [[id for _, id in rows[key][1]] for key in keys]
+        size = trained.tokenizer.vocabulary.size
+        by_row.update(zip(keys, likelihoods.predict_targets(trained.model, hidden, labels, size), strict=True))
+
     if trained.recipe.train.stream:
-        hidden, labels = (
-            _streamed(trained, [*questions.rows.values()]),
-            [[id for _, id in row[1]] for row in questions.rows.values()],
-        )
-        by_row |= zip(questions.rows, likelihoods.predict_targets(trained.model, hidden, labels, size), strict=True)
+        predict([*rows], _streamed(trained, [*rows.values()]))
     else:
-        ascending = sorted(questions.rows.items(), key=lambda item: len(item[1][0]))
+        ascending = sorted(rows.items(), key=lambda item: len(item[1][0]))
         for batch in likelihoods.batches((key, *row) for key, row in ascending):
             hidden = likelihoods.hidden_at(trained.model, [(ids, targets) for _, ids, targets in batch])
-            labels = [[id for _, id in targets] for _, _, targets in batch]
-            by_row |= zip(
-                [key for key, _, _ in batch],
-                likelihoods.predict_targets(trained.model, hidden, labels, size),
-                strict=True,
-            )
+            predict([key for key, _, _ in batch], hidden)
     predicted = []
     for answer in questions.answers:
         log_p, best = (part[answer.first : answer.first + len(answer.ids)] for part in by_row[answer.row][:2])
@@ -165,10 +152,8 @@ def of_other_documents(answers: Sequence[Answer]) -> list[Answer]:
     for answer in answers:
         by_document.setdefault(answer.document, []).append(answer)
     if len(by_document) < 2:
-        raise UsageFault(
-            f"2 or more documents with answers are needed, got {len(by_document)}",
-            hint="give more documents: --limit N",
-        )
+        message = f"2 or more documents with answers are needed, got {len(by_document)}"
+        raise UsageFault(message, hint="give more documents: --limit N")
     order = np.random.default_rng(_SEED).permutation([*by_document]).tolist()
     other = dict(zip(order, [*order[1:], order[0]], strict=True))
     sources = []
@@ -181,17 +166,13 @@ def of_other_documents(answers: Sequence[Answer]) -> list[Answer]:
 def _mask_of(trained: Trained) -> int | None:
     """The mask token of a masked language model, None for a causal one; UsageFault for others."""
     objective, mask = trained.recipe.objective, trained.tokenizer.vocabulary.mask
-    if (
-        "source" in objective.SUPPORTS
-        or "tokens" not in objective.PREDICTS
-        or (mask is None and not trained.recipe.model.causal)
-    ):
-        message = (
-            f"{trained.folder.name} has the objective {objective.kind}, which predicts no next or masked token of a"
-            " text"
-        )
+    causal = trained.recipe.model.causal
+    predicts_tokens = "tokens" in objective.PREDICTS and "source" not in objective.SUPPORTS
+    if not predicts_tokens or (mask is None and not causal):
+        named = f"{trained.folder.name} has the objective {objective.kind}"
+        message = f"{named}, which predicts no next or masked token of a text"
         raise UsageFault(message, hint="use a model of next_token or masked")
-    return None if trained.recipe.model.causal else mask
+    return None if causal else mask
 
 
 @torch.inference_mode()
@@ -248,9 +229,8 @@ class Settings(LabelledViewSettings):
         records = [_record(name, rows) for name, rows in [*chosen, *([("none", unknown)] if unknown else [])]]
         overall = _record("all", asked)
         n_words = len({one.word for one in questions.answers})
-        summary = (
-            f"{n_words} different answers: guessing has accuracy {1 / n_words:.3f}, log p {-math.log(n_words):.3f}."
-        )
+        chance = f"accuracy {1 / n_words:.3f}, log p {-math.log(n_words):.3f}"
+        summary = f"{n_words} different answers: guessing has {chance}."
         if overall["cue_lost"]:
             context = f"the model reads the {trained.model.context} tokens of its context, up to the answer"
             summary += f" {overall['cue_lost']} of {len(asked)} answers have lost their cue: {context}."
@@ -276,13 +256,17 @@ def _record(name: str, rows: Sequence[tuple[Answer, Prediction, Prediction, Answ
     tokens = [answer.tokens for answer, *_ in rows if answer.tokens is not None]
     values = (
         name,
-        float(np.mean(tokens)) if tokens else None,
+        _mean(tokens) if tokens else None,
         len(rows),
         sum(answer.lost for answer, *_ in rows),
-        float(np.mean([predicted.ids == answer.ids for answer, predicted, _, _ in rows])),
-        float(np.mean([random.ids == answer.ids for answer, _, random, _ in rows])),
-        float(np.mean([predicted.ids == other.ids for _, predicted, _, other in rows])),
-        float(np.mean([predicted.log_p for _, predicted, _, _ in rows])),
-        float(np.mean([random.log_p for _, _, random, _ in rows])),
+        _mean([predicted.ids == answer.ids for answer, predicted, _, _ in rows]),
+        _mean([random.ids == answer.ids for answer, _, random, _ in rows]),
+        _mean([predicted.ids == other.ids for _, predicted, _, other in rows]),
+        _mean([predicted.log_p for _, predicted, _, _ in rows]),
+        _mean([random.log_p for _, _, random, _ in rows]),
     )
     return dict(zip((header.replace(" ", "_") for header in HEADERS), values, strict=True))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))

@@ -81,9 +81,8 @@ class Settings(HeadOptions, TextViewSettings):
             raise UsageFault("--query is empty", hint="give a word of the text or a token index")
         super().check(output)
         if output.suffixes & {*PICTURES} and (len(self.given_texts) > 1 or self.step == "all"):
-            raise UsageFault(
-                "a picture shows one text at one checkpoint", hint="give one TEXT and --step N, or -o FILE.json"
-            )
+            hint = "give one TEXT and --step N, or -o FILE.json"
+            raise UsageFault("a picture shows one text at one checkpoint", hint=hint)
         if self.full and not output.json and not output.suffixes & {".json", ".safetensors"}:
             raise UsageFault("--full needs JSON output", hint="add --json or -o FILE.json")
 

@@ -31,8 +31,6 @@ from mini_tf.system.errors import UsageFault
 from mini_tf.trained.opening import Trained
 
 N_PAIRS = 100
-
-
 ROWS = "Rows: target tokens, at the position that predicts them. Columns: source tokens."
 LABEL = "attention weight or coverage"
 LEGEND = "coverage: sum of the attention weights over the target tokens."
@@ -84,10 +82,7 @@ class Settings(PairViewSettings):
         target = target_input(trained.tokenizer, targets[first], context)
         maps = coverage_maps(cross_attention(trained, source, target), selection)
         columns, inputs = trained.source_tokenizer.pieces(source.ids), trained.tokenizer.pieces(target.ids)
-        rows = [
-            *inputs[1:],
-            "" if target.n_cut else inputs[0],
-        ]  # a token stands at the position before it; the separator ends
+        rows = [*inputs[1:], "" if target.n_cut else inputs[0]]  # a token is at the position before; the separator ends
         shown = maps if (selection.layer, selection.head) != (None, None) else maps[-1:]
         notes = cut = [note for note in (source.note, target.note) if note]
         if len(shown) < len(maps):
@@ -99,10 +94,8 @@ class Settings(PairViewSettings):
         copies = copy_map(trained, source, target)
         if copies is not None:
             panels.append(Panel("copied", rows, columns, copies.copied, ROWS))
-        scale, title = (
-            scale_of([panel.values for panel in panels], LABEL),
-            f"Coverage, {run_and_step(trained.folder, self.step)}",
-        )
+        scale = scale_of([panel.values for panel in panels], LABEL)
+        title = f"Coverage, {run_and_step(trained.folder, self.step)}"
         sample = {"source": sources[first], "target": targets[first], "source_tokens": columns, "target_tokens": rows}
         copied = {} if copies is None else {"copies": copies.to_json()}
         result = {"sample": {**sample, "maps": [_record(one) for one in maps], **copied}, "notes": notes}
@@ -164,9 +157,8 @@ def _copies(copies: CopyMap | None, rows: Sequence[str], columns: Sequence[str])
     shares = copies.copied_label / np.maximum(copies.label, np.finfo(float).tiny)
     figures = zip(rows, copies.p_gen.tolist(), copies.label.tolist(), shares.tolist(), places, strict=True)
     yield partial(sentence, "")
-    yield partial(
-        table, ["target token", "p_gen", "p", "copied", "from"], [[label(token), *figure] for token, *figure in figures]
-    )
+    headers = ["target token", "p_gen", "p", "copied", "from"]
+    yield partial(table, headers, [[label(token), *figure] for token, *figure in figures])
     yield partial(sentence, COPIED)
 
 

@@ -12,7 +12,7 @@ from mini_tf.drawing.labels import label
 from mini_tf.drawing.pages import Cell, Page, PageTable, curves_of, page_file
 from mini_tf.drawing.terminal import line, table
 from mini_tf.generation.likelihoods import TextScorer
-from mini_tf.inspection import INPUT_OUTPUT, HeadOptions, TextViewSettings, View, ViewOutput, option
+from mini_tf.inspection import INPUT_OUTPUT, HeadOptions, Picture, TextViewSettings, View, ViewOutput, option
 from mini_tf.inspection._attention_files import attention_page, to_json
 from mini_tf.inspection._attention_maps import AttentionRequest, Sample, analyze_checkpoints, notes_of
 from mini_tf.inspection._attention_pictures import pictures_of_steps
@@ -63,15 +63,10 @@ class Settings(HeadOptions, TextViewSettings):
                 tables[step] = [*self._tables(trained, pairs)]
             headers = ["most probable tokens", "probability"]
             tables[step].append(PageTable(f"after {sample.text}", headers, [*_predictions(trained, sample)]))
-        steps = [
-            {"step": step, "tables": {one.title: [*map(list, one.rows)] for one in of_step}}
-            for step, of_step in tables.items()
-        ]
-        pictures = [
-            one
-            for step, of_step in tables.items()
-            for one in (partial(line, f"step {step}"), *(partial(table, *one[1:]) for one in of_step))
-        ]
+        steps, pictures = [], list[Picture]()
+        for step, of_step in tables.items():
+            steps.append({"step": step, "tables": {one.title: [*map(list, one.rows)] for one in of_step}})
+            pictures += [partial(line, f"step {step}"), *(partial(table, *one[1:]) for one in of_step)]
         notes = notes_of(samples, len(texts))
         return View(
             {"samples": [to_json(one, False, False) for one in samples], "steps": steps, "notes": notes},
@@ -142,15 +137,14 @@ def _page(
     page = attention_page(samples, trained, "", notes)
     scenes = [replace(scene, tables=tables[int(scene.at["step"])]) for scene in page.scenes]
     metrics = trained.folder / "metrics.jsonl"
-    losses = {
-        name: dict[float, float](curve(metrics, key))
-        for name, key in (("training", "loss"), ("validation", "val.loss"))
-    }
+    named = {"training": "loss", "validation": "val.loss"}
+    losses = {name: dict[float, float](curve(metrics, key)) for name, key in named.items()}
     scores: dict[str, dict[float, float]] = {}
     for sample in samples:
-        for name, score in ((name, score.mean) for head in sample.heads for name, score in head.scores.items()):
-            of_name, step = scores.setdefault(name, {}), int(sample.step or 0)
-            of_name[step] = max(score, of_name.get(step, 0.0))
+        step = int(sample.step or 0)
+        for name, score in (pair for head in sample.heads for pair in head.scores.items()):
+            of_name = scores.setdefault(name, {})
+            of_name[step] = max(score.mean, of_name.get(step, 0.0))
     accuracies: dict[str, dict[float, float]] = {}
     for step, of_step in tables.items():
         for group, _, accuracy in (row for one in of_step if one.title == PAIRS for row in one.rows):

@@ -44,10 +44,8 @@ def _untrained(folder: Path, step: str | None, analysis: PositionAnalysis) -> di
         rows = never_trained(tensors.read(checkpoint.folder / OPTIMIZER), analysis.vectors.table)
         if rows is not None:
             return {"never_trained": rows, "never_trained_by": f"the optimizer's state after step {checkpoint.step}"}
-    return {
-        "never_trained": list(range(analysis.context, analysis.vectors.n_positions)),
-        "never_trained_by": "the context",
-    }
+    rows = list(range(analysis.context, analysis.vectors.n_positions))
+    return {"never_trained": rows, "never_trained_by": "the context"}
 
 
 def never_trained(state: Mapping[str, Tensor], table: str) -> list[int] | None:
@@ -57,9 +55,7 @@ def never_trained(state: Mapping[str, Tensor], table: str) -> list[int] | None:
     """
     moments = [tensor for name, tensor in state.items() if name.rpartition(".")[0] == table and tensor.dim() == 2]
     n_rows = max((len(tensor) for tensor in moments), default=0)
-    moments = [
-        tensor for tensor in moments if len(tensor) == n_rows
-    ]  # factors of another shape have no rows of the table
+    moments = [tensor for tensor in moments if len(tensor) == n_rows]  # other factors have no rows of the table
     return (torch.cat(moments, dim=1) == 0).all(dim=1).nonzero().flatten().tolist() if moments else None
 
 
@@ -85,11 +81,8 @@ class Settings(StackOption, ModelViewSettings):
         selected, encoding, notes = _select_stack(trained, self.stack)
         positions = trained.recipe.model.stacks()[selected.name].positions
         kind, analysis = positions.kind, analyze_positions(trained.model, encoding)
-        result = (
-            _result(kind, analysis)
-            | _untrained(trained.folder, self.step, analysis)
-            | ({"biases": analysis.biases} if analysis.biases else {})
-        )
+        result = _result(kind, analysis) | _untrained(trained.folder, self.step, analysis)
+        result |= {"biases": analysis.biases} if analysis.biases else {}
         over_distance, vectors = _curves(kind, analysis), analysis.vectors
         if over_distance is None:
             if pictures_asked := [file for file in output.files if file.suffix.lower() != ".json"]:
@@ -100,29 +93,21 @@ class Settings(StackOption, ModelViewSettings):
             )
             return View(result, [partial(sentence, f"positions: {kind}; {reason}, {NO_CURVE}")], notes)
         title, run = f"{kind} positions: cosine similarity of position vectors", run_and_step(trained.folder, self.step)
-        pictures: list[Picture] = (
-            [] if vectors is None or self.curve else [partial(_map, title, vectors), partial(sentence, "")]
-        )
-        pictures += [
+        pictures: list[Picture] = [
             partial(curves, over_distance),
             *(partial(sentence, text) for text in _sentences(positions.PLOT_NOTE, analysis, result)),
         ]
         if self.curve or vectors is None:
             return View(result, pictures, notes, replace(over_distance, title=f"{over_distance.title}, {run}"))
-        return View(
-            result,
-            pictures,
-            notes,
-            PanelGrid([_panel("", vectors, len(vectors.positions))], COSINE_SCALE, f"{title}, {run}", notes=notes),
-        )
+        panel = _panel("", vectors, len(vectors.positions))
+        figure = PanelGrid([panel], COSINE_SCALE, f"{title}, {run}", notes=notes)
+        return View(result, [partial(_map, title, vectors), partial(sentence, ""), *pictures], notes, figure)
 
 
 def _select_stack(trained: Trained, stack: str | None) -> tuple[ModelStack, EncodingOf, list[str]]:
     """The stack of this name, by default the model's first, and a note of the others. UsageFault if there is none."""
-    kind, encodings = (
-        trained.recipe.model.kind,
-        {one: encoding for one in trained.model.stacks() if (encoding := encoding_of(trained.model, one))},
-    )
+    kind, stacks = trained.recipe.model.kind, trained.model.stacks()
+    encodings = {one: encoding for one in stacks if (encoding := encoding_of(trained.model, one))}
     if not encodings:
         raise UsageFault(f"a model of kind {kind} has no embedding with a positional encoding")
     selected = select_stack(encodings, stack, kind)
@@ -157,17 +142,11 @@ def _panel(title: str, vectors: PositionVectors, most: int) -> Panel:
 
 def _curves(kind: str, analysis: PositionAnalysis) -> Curves | None:
     if analysis.vectors is not None:
-        title, y_label, lines = (
-            "attention weights of position vectors",
-            "softmax(p_i.p_j / sqrt d)",
-            {"": analysis.vectors.kernel},
-        )
+        title, y_label = "attention weights of position vectors", "softmax(p_i.p_j / sqrt d)"
+        lines = {"": analysis.vectors.kernel}
     elif analysis.rotary is not None:
-        title, y_label, lines = (
-            "attention score of equal vectors",
-            "mean of cos(distance * theta)",
-            {"": analysis.rotary.kernel},
-        )
+        title, y_label = "attention score of equal vectors", "mean of cos(distance * theta)"
+        lines = {"": analysis.rotary.kernel}
     elif analysis.biases:
         title, y_label = "attention bias", "bias"
         lines = {f"head {head}": bias for head, bias in enumerate(analysis.biases)}

@@ -48,11 +48,8 @@ def tokens_of(trained: Trained, documents: Sequence[LabelledDocument]) -> dict[s
     """The tokens of every form with two senses that has two tokens of one of them."""
     tokens_by_form: dict[str, list[tuple[str, np.ndarray]]] = defaultdict(list)
     for document in documents:
-        places = [
-            n
-            for n, sense in enumerate(document.labels["senses"])
-            if sense != NONE and len(tokens_by_form[document.words[n]]) < MAX_TOKENS
-        ]
+        sensed = [n for n, sense in enumerate(document.labels["senses"]) if sense != NONE]
+        places = [n for n in sensed if len(tokens_by_form[document.words[n]]) < MAX_TOKENS]
         vectors = word_vectors(trained, document.text).numpy() if places else np.empty((0, 0, 0))
         for n in places:
             if n < vectors.shape[1]:
@@ -98,9 +95,8 @@ def _mean_auc(forms: Mapping[str, Tokens], layer: int) -> float:
 
 
 def _mean_nearest(forms: Mapping[str, Tokens], layer: int) -> float:
-    return sum(nearest(tokens, layer) for tokens in forms.values()) / sum(
-        len(tokens.senses) for tokens in forms.values()
-    )
+    n_tokens = sum(len(tokens.senses) for tokens in forms.values())
+    return sum(nearest(tokens, layer) for tokens in forms.values()) / n_tokens
 
 
 class Settings(LabelledViewSettings):
@@ -121,22 +117,18 @@ class Settings(LabelledViewSettings):
         """Raises UsageFault if no form has two senses."""
         forms, control = tokens_of(trained, documents), tokens_of(with_random_weights(trained), documents)
         if not any(auc(tokens, 0)[1] for tokens in forms.values()):
-            raise UsageFault(
-                "no word form has tokens of two senses, one of them twice", hint="give more documents: --limit N"
-            )
+            message = "no word form has tokens of two senses, one of them twice"
+            raise UsageFault(message, hint="give more documents: --limit N")
         shuffled = {form: tokens.shuffled() for form, tokens in forms.items()}
-        n_layers, n_tokens = (
-            len(next(iter(forms.values())).vectors),
-            sum(len(tokens.senses) for tokens in forms.values()),
-        )
+        n_layers = len(next(iter(forms.values())).vectors)
+        n_tokens = sum(len(tokens.senses) for tokens in forms.values())
         largest = sum(max(np.unique(tokens.senses, return_counts=True)[1]) for tokens in forms.values())
         majority = float(largest / n_tokens)
         layers: list[dict[str, Any]] = []
         for n in range(n_layers):
             aucs = (_mean_auc(one, n) for one in (forms, control, shuffled))
-            layers.append(
-                dict(zip(HEADERS, (n, *aucs, _mean_nearest(forms, n), _mean_nearest(control, n)), strict=True))
-            )
+            values = (n, *aucs, _mean_nearest(forms, n), _mean_nearest(control, n))
+            layers.append(dict(zip(HEADERS, values, strict=True)))
         result = {
             "documents": len(documents),
             "tokens": n_tokens,
@@ -148,10 +140,6 @@ class Settings(LabelledViewSettings):
             "layers": [{name.replace(" ", "_"): value for name, value in one.items()} for one in layers],
         }
         rows = [[f"{n}{' (embedding)' * (n == 0)}", *[*one.values()][1:]] for n, one in enumerate(layers)]
-        summary = (
-            f"{n_tokens:,} tokens of {len(forms)} forms with two or more senses;"
-            f" the most frequent sense: {majority:.3f}."
-        )
-        return View(
-            result, [partial(table, HEADERS, rows), partial(sentence, f"{LEGEND}."), partial(sentence, summary)]
-        )
+        of_forms = f"{n_tokens:,} tokens of {len(forms)} forms with two or more senses"
+        sentences = (f"{LEGEND}.", f"{of_forms}; the most frequent sense: {majority:.3f}.")
+        return View(result, [partial(table, HEADERS, rows), *(partial(sentence, text) for text in sentences)])

@@ -15,7 +15,7 @@ import numpy as np
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import sentence, table
 from mini_tf.inspection import PICTURES, TextViewSettings, View, ViewOutput
-from mini_tf.inspection._heads import SoftmaxStatistics, softmax_statistics
+from mini_tf.inspection._capture import SoftmaxStatistics, softmax_statistics
 from mini_tf.inspection._subjects import run_and_step, with_targets
 from mini_tf.inspection._texts import capture_heads, tokenize_texts
 from mini_tf.system.errors import UsageFault
@@ -58,9 +58,8 @@ class Settings(TextViewSettings):
         tokenized = [tokenize_texts(trained, *text) for text in with_targets(trained, self.given_texts, None)]
         heads = softmax_statistics(capture_heads(trained, one) for one in tokenized)
         if not any(head.rows for head in heads):
-            raise UsageFault(
-                "no token of the texts attends to two tokens, so every attention weight is 1", hint="give a longer text"
-            )
+            message = "no token of the texts attends to two tokens, so every attention weight is 1"
+            raise UsageFault(message, hint="give a longer text")
         notes = [f"text {number}: {note}" for number, one in enumerate(tokenized, 1) for note in one.notes]
         if any(head.underflow for head in heads):
             notes.append("range: > marks a lower bound, since some weights underflowed to 0")

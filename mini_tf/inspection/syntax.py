@@ -61,11 +61,9 @@ def targets_of(document: LabelledDocument, shuffled: bool = False) -> dict[str, 
         pronouns = np.flatnonzero(antecedents >= 0)
         is_noun = np.array(document.labels["tags"]) == NOUN
         earlier = is_noun & (np.arange(len(is_noun)) < pronouns[:, None])
-        gold = (
-            np.array([random.choice(np.flatnonzero(row)) for row in earlier], int)
-            if shuffled
-            else antecedents[pronouns]
-        )
+        gold = antecedents[pronouns]
+        if shuffled:
+            gold = np.array([random.choice(np.flatnonzero(row)) for row in earlier], int)
         targets[ANTECEDENT] = Targets(pronouns, gold, earlier)
     return {name: one for name, one in targets.items() if len(one.words)}
 
@@ -73,11 +71,8 @@ def targets_of(document: LabelledDocument, shuffled: bool = False) -> dict[str, 
 def within(targets: Targets, n_words: int) -> Targets:
     """Without words beyond the model's context."""
     kept = (targets.words < n_words) & (targets.gold < n_words)
-    return Targets(
-        targets.words[kept],
-        targets.gold[kept],
-        None if targets.candidates is None else targets.candidates[kept, :n_words],
-    )
+    candidates = None if targets.candidates is None else targets.candidates[kept, :n_words]
+    return Targets(targets.words[kept], targets.gold[kept], candidates)
 
 
 def guesses(attention: np.ndarray, targets: Targets) -> np.ndarray:
@@ -85,9 +80,8 @@ def guesses(attention: np.ndarray, targets: Targets) -> np.ndarray:
 
     attention (heads, W, W): -1 where the mask forbids it.
     """
-    both = np.stack(
-        [attention[:, targets.words], attention.swapaxes(1, 2)[:, targets.words]], axis=1
-    )  # (heads, 2, words, W)
+    directions = [weights[:, targets.words] for weights in (attention, attention.swapaxes(1, 2))]
+    both = np.stack(directions, axis=1)  # (heads, 2, words, W)
     itself = np.arange(attention.shape[1]) == targets.words[:, None]
     both = np.where(itself if targets.candidates is None else itself | ~targets.candidates, -1.0, both)
     guessed = np.where(both.max(axis=-1) < 0, -1, both.argmax(axis=-1))
@@ -194,10 +188,8 @@ class Settings(LabelledViewSettings):
     def of_documents(self, trained: Trained, documents: Sequence[LabelledDocument]) -> View:
         """Raises UsageFault if there are fewer than two documents, or no relation is in both halves."""
         if len(documents) < 2:
-            raise UsageFault(
-                f"2 or more documents are needed, got {len(documents)};"
-                " one half chooses the heads, the other scores them"
-            )
+            halves = "one half chooses the heads, the other scores them"
+            raise UsageFault(f"2 or more documents are needed, got {len(documents)}; {halves}")
         control, comparison, n_cut = with_random_weights(trained), Comparison(), 0
         heads: list[HeadIndex] = []
         for number, document in enumerate(documents):
@@ -207,27 +199,21 @@ class Settings(LabelledViewSettings):
         records = [_record(name, comparison, heads) for name in comparison.relations()]
         if not records:
             raise UsageFault("no relation occurs in two of the documents", hint="give more documents: --limit N")
-        notes = (
-            [f"{n_cut} of {len(documents)} documents are longer than the model's context and are truncated"]
-            if n_cut
-            else []
-        )
+        cut = f"{n_cut} of {len(documents)} documents are longer than the model's context and are truncated"
+        notes = [cut] if n_cut else []
         rows = [[one["relation"], one["words"], _name(one), *[*one.values()][6:]] for one in records]
         result = {"documents": len(documents), "relations": records, "notes": notes}
-        return View(
-            result, [partial(table, HEADERS, rows), partial(sentence, LEGEND)], [f"note: {note}" for note in notes]
-        )
+        pictures = [partial(table, HEADERS, rows), partial(sentence, LEGEND)]
+        return View(result, pictures, [f"note: {note}" for note in notes])
 
 
 def _record(name: str, comparison: Comparison, heads: Sequence[HeadIndex]) -> dict[str, Any]:
     best, baseline = comparison.heads.best(name), comparison.baseline.best(name)
     head, direction = heads[best.guesser // len(DIRECTIONS)], DIRECTIONS[best.guesser % len(DIRECTIONS)]
     record = {"relation": name, "words": best.n, **head._asdict(), "direction": direction, "accuracy": best.accuracy}
-    record |= {
+    return record | {
         "baseline": baseline.accuracy,
         "by": NEAREST if name == ANTECEDENT else f"{OFFSETS[baseline.guesser]:+d}",
-    }
-    return record | {
         "random": comparison.random.best(name).accuracy,
         "shuffled": comparison.shuffled.best(name).accuracy,
     }

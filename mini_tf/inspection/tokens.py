@@ -42,9 +42,8 @@ def tokens_of(tokenizer: Tokenizer, text: str) -> list[Token]:
 
 def _prefix_length(data: bytes, piece: str) -> int | None:
     """Length of the prefix that decodes to `piece` (invalid bytes as \\xNN); None if there is none."""
-    return next(
-        (n for n in range(1, len(data) + 1) if data[:n].decode("utf-8", errors="backslashreplace") == piece), None
-    )
+    lengths = range(1, len(data) + 1)
+    return next((n for n in lengths if data[:n].decode("utf-8", errors="backslashreplace") == piece), None)
 
 
 class Settings(TextOptions, TokenizerViewSettings):

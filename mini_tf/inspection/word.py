@@ -94,7 +94,11 @@ class Settings(ModelViewSettings):
         if not options:
             if self.word is None:
                 raise UsageFault("WORD is missing", hint="or give --analogy 'A B C' or --similarity FILE")
-            _check_sentences(self.word, self.texts, self.input)
+            refuse_non_utf8([self.word], "WORD")
+            refuse_non_utf8(self.texts, "a text")
+            if not self.word.strip():
+                raise UsageFault("WORD is empty")
+            one_source(self.texts, self.input)
             return
         if len(options) > 1:
             raise UsageFault(f"{' and '.join(options)} exclude each other", hint="give one of them")
@@ -173,14 +177,6 @@ class Settings(ModelViewSettings):
         )
 
 
-def _check_sentences(word: str, texts: Sequence[str], input: Path | None) -> None:
-    refuse_non_utf8([word], "WORD")
-    refuse_non_utf8(texts, "a text")
-    if not word.strip():
-        raise UsageFault("WORD is empty")
-    one_source(texts, input)
-
-
 def _sentences(word: str, texts: Sequence[str], input: Path | None) -> list[Sentence]:
     """The sentences of the arguments or the file."""
     name = "stdin" if input == Path("-") else str(input)
@@ -196,16 +192,13 @@ def _sentences(word: str, texts: Sequence[str], input: Path | None) -> list[Sent
 
 
 def _record(tokenizer: Tokenizer, sentence: Sentence, occurrence: Occurrence) -> dict[str, Any]:
-    pieces = tokenizer.pieces([occurrence.input.ids[i] for i in occurrence.tokens])
-    record = {
+    return {
         "text": sentence.text,
         "sense": sentence.sense,
         "characters": list(occurrence.span),
         "occurrences": occurrence.n_occurrences,
-    }
-    return record | {
         "tokens": occurrence.tokens,
-        "pieces": pieces,
+        "pieces": tokenizer.pieces([occurrence.input.ids[i] for i in occurrence.tokens]),
         "n_tokens": len(occurrence.input.ids),
         "n_cut": occurrence.input.n_cut,
     }
@@ -218,17 +211,13 @@ def _notes(
     sentences: Sequence[Sentence],
     occurrences: Sequence[Occurrence],
 ) -> list[str]:
-    notes = [
-        f"{sentence.where}: {word!r} occurs {n} times; the first, at characters {one.span[0]} to {one.span[1] - 1}, is"
-        " compared"
-        for sentence, one in zip(sentences, occurrences, strict=True)
-        if (n := one.n_occurrences) > 1
-    ]
-    notes += [
-        f"{sentence.where}: {one.input.note}"
-        for sentence, one in zip(sentences, occurrences, strict=True)
-        if one.input.note
-    ]
+    notes = []
+    for sentence, one in zip(sentences, occurrences, strict=True):
+        if one.n_occurrences > 1:
+            first = f"the first, at characters {one.span[0]} to {one.span[1] - 1}, is compared"
+            notes.append(f"{sentence.where}: {word!r} occurs {one.n_occurrences} times; {first}")
+    cut = zip(sentences, occurrences, strict=True)
+    notes += [f"{sentence.where}: {one.input.note}" for sentence, one in cut if one.input.note]
     ways = {tuple(tokenizer.pieces([one.input.ids[i] for i in one.tokens])) for one in occurrences}
     if len(ways) > 1:
         examples = ", ".join(" ".join(map(repr, way)) for way in sorted(ways)[:4])
@@ -241,18 +230,11 @@ def _notes(
 def _panel(word: str, sentences: Sequence[Sentence], layer: LayerSimilarity) -> Panel:
     """Corrected cosine similarities between sentences; the diagonal is blank."""
     values = layer.cosines.numpy() - np.nan_to_num(layer.baseline)
-    names = [
-        f"{number} {sentence.text if sentence.sense is None else sentence.sense}"
-        for number, sentence in enumerate(sentences, 1)
-    ]
-    numbers = [str(number) for number in range(1, len(names) + 1)]
-    return Panel(
-        f"{word}: layer {layer.number}",
-        names,
-        numbers,
-        np.where(np.eye(len(names), dtype=bool), np.nan, values),
-        tokens=False,
-    )
+    numbers = [str(number) for number in range(1, len(sentences) + 1)]
+    senses = [one.text if one.sense is None else one.sense for one in sentences]
+    names = [f"{number} {sense}" for number, sense in zip(numbers, senses, strict=True)]
+    blank = np.where(np.eye(len(names), dtype=bool), np.nan, values)
+    return Panel(f"{word}: layer {layer.number}", names, numbers, blank, tokens=False)
 
 
 def _scale(panels: Sequence[Panel]) -> Scale:

@@ -51,7 +51,6 @@ def require(*packages: str) -> None:
 
 
 def available(*packages: str) -> bool:
-    """Whether all `packages` are installed."""
     return not missing(*packages)
 
 

@@ -17,11 +17,10 @@ from torch.utils.hooks import RemovableHandle
 
 from mini_tf.inspection._attention_maps import heads_of
 from mini_tf.inspection._capture import Capture, capture
-from mini_tf.inspection._heads import ROLES, HeadIndex
+from mini_tf.inspection._heads import ROLES, HeadIndex, repeated_tokens, role_of, scores_on
 from mini_tf.inspection._memory_layers import memory_layers, recorded
 from mini_tf.inspection._modules import analyze_positions, encoding_of, forward_flops, memory_of, module_parameters
 from mini_tf.inspection._occurrences import Occurrence, Sentence, compare_occurrences
-from mini_tf.inspection._roles import repeated_tokens, role_of, scores_on
 from mini_tf.inspection._texts import ModelInput
 from mini_tf.nn.layers.feed_forward import FeedForward
 from mini_tf.nn.model import Model, ModelSettings

@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from safetensors import safe_open
 
 from mini_tf.generation.translation import Translator
-from mini_tf.inspection._roles import repeated_tokens, scores_on
+from mini_tf.inspection._heads import repeated_tokens, scores_on
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.safe_text import safe_text
 from mini_tf.trained.opening import open_trained

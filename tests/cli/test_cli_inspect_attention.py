@@ -29,7 +29,7 @@ from mini_tf.drawing.labels import label
 from mini_tf.drawing.look import DARK
 from mini_tf.inspection._attention_maps import heads_of
 from mini_tf.inspection._capture import capture
-from mini_tf.inspection._roles import repeated_tokens, role_of, scores_on
+from mini_tf.inspection._heads import repeated_tokens, role_of, scores_on
 from mini_tf.nn.attention import MultiHeadAttention
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens

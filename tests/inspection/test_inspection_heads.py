@@ -23,8 +23,19 @@ from mini_tf.inspection import _attention_pictures as pictures
 from mini_tf.inspection._attention_maps import Head, Query, Sample, heads_of
 from mini_tf.inspection._attention_pictures import describe_head, describe_query
 from mini_tf.inspection._capture import CapturedAttention, capture
-from mini_tf.inspection._heads import ROLES, HeadIndex, HeadSelection, measure
-from mini_tf.inspection._roles import MIN_BLOCK, N_ROWS, Score, Scores, repeated_tokens, role_of, scores_on
+from mini_tf.inspection._heads import (
+    MIN_BLOCK,
+    N_ROWS,
+    ROLES,
+    HeadIndex,
+    HeadSelection,
+    Score,
+    Scores,
+    measure,
+    repeated_tokens,
+    role_of,
+    scores_on,
+)
 from mini_tf.inspection._texts import ModelInput, TokenizedText, TokenizedTexts, Words, aggregate_by_words
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens

@@ -10,8 +10,7 @@ from test_models import model_of, some_ids
 from toys import own_view, seeded
 
 from mini_tf.inspection import softmax
-from mini_tf.inspection._capture import Capture, CapturedAttention, capture
-from mini_tf.inspection._heads import SoftmaxStatistics, softmax_statistics
+from mini_tf.inspection._capture import Capture, CapturedAttention, SoftmaxStatistics, capture, softmax_statistics
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 

@@ -16,7 +16,7 @@ from toys import present
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.inspection._attention_maps import analyze_attention
-from mini_tf.inspection._roles import role_scores
+from mini_tf.inspection._heads import role_scores
 from mini_tf.nn.model import Model
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
