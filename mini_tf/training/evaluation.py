@@ -104,17 +104,15 @@ def evaluate(
     *,
     sharding: Sharding | None = None,
 ) -> dict[str, float]:
-    """Evaluate in eval mode without gradients, and return the metrics by name.
+    """The metrics by name: loss, targets (their number), loss.PART if several, those of task and `accumulator`.
 
-    These are loss, targets (their number), loss.PART if the loss has several parts, the metrics of the task and of
-    `accumulator`, and perplexity and bits_per_byte if the objective declares them. bits_per_byte divides by the bytes
-    of the raw text; on a sample, by the average bytes of as many targets.
+    Also perplexity and bits_per_byte if the objective declares them; the latter divides by the bytes of the raw text,
+    on a sample by the average bytes of as many targets. Random draws are fixed per example, so it is repeatable.
 
-    tokens: evaluate on a sample of about this many tokens, spread evenly. each_batch: called before each batch, equally
-    often on all processes, which then wait for each other; an exception from it ends the evaluation. Random draws are
-    fixed per example, so evaluations are repeatable. sharding: of processes that evaluate together. They divide the
-    batches, unless a state is carried over; then each evaluates all of them. The metrics are the same to the bit. Of
-    several processes only rank 0 has all outputs in its accumulator.
+    tokens: of a sample, spread evenly. each_batch: called before each batch, equally often on all processes, which then
+    wait for each other; an exception from it ends the evaluation. sharding: of processes that evaluate together: they
+    divide the batches, unless a state is carried over, and have the same metrics to the bit; rank 0 alone has all
+    outputs in its accumulator.
     """
     sharding = sharding or Sharding(ProcessGroup())
     group = ProcessGroup() if packing.shape.streams else sharding.group

@@ -87,20 +87,18 @@ def refuse_too_large(model: nn.Module, optimizer: OptimizerSettings, device: tor
     """
     parameters = sum(p.numel() for p in model.parameters())
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    needed = sharding.bytes_of(4 * parameters, 4 * trainable, state_bytes(optimizer, model)) + sharding.gathered_bytes(
-        model
-    )
+    needed = sharding.bytes_of(4 * parameters, 4 * trainable, state_bytes(optimizer, model))
+    needed += sharding.gathered_bytes(model)
     if device.type != "cuda":
         needed = max(needed, 4 * parameters)  # every process makes the whole model there before it is divided
     group = sharding.group
     free = min(group.all_gather(free_share(device, group)))
     if needed > free * limits().memory_percent / 100:
-        raise RecipeFault(
-            f"model: {parameters:,} parameters need at least {needed / 2**30:,.1f} GiB with gradients and optimizer"
-            f" state{group.several(' in each of {n} processes')}; {free / 2**30:,.1f} GiB are"
-            f" free{group.several(' for each')}",
-            hint="a smaller model.d_model, model.n_layers, model.ngrams or tokenizer.vocab_size",
-        )
+        need = f"need at least {needed / 2**30:,.1f} GiB with gradients and optimizer state"
+        need += group.several(" in each of {n} processes")
+        free_memory = f"{free / 2**30:,.1f} GiB are free{group.several(' for each')}"
+        hint = "a smaller model.d_model, model.n_layers, model.ngrams or tokenizer.vocab_size"
+        raise RecipeFault(f"model: {parameters:,} parameters {need}; {free_memory}", hint=hint)
 
 
 def free_share(device: torch.device, group: ProcessGroup) -> int:
