@@ -32,16 +32,16 @@ def minitf(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[
     return subprocess.CompletedProcess(arguments, *done)
 
 
-def paths_of(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every command and group below a group, as its words."""
-    yield path
+def all_commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """A group, and every command and group below it, with its words."""
+    yield words, group
     for name, command in getattr(group, "commands", {}).items():
-        yield from paths_of(command, (*path, name))
+        yield from all_commands(command, (*words, name))
 
 
 def test_every_help_is_free_of_slow_imports() -> None:
     lines = [f"import sys; from mini_tf.cli.app import main; slow = set({SLOW!r})"]
-    for path in paths_of(get_command(app)):
+    for path, _ in all_commands(get_command(app)):
         lines.append(
             f"try: main([*{path!r}, '--help'])\nexcept SystemExit as leaving: assert leaving.code == 0, {path!r}"
         )

@@ -4,12 +4,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from commands import minitf
+from test_cli_app import all_commands
 from typer.main import get_command
 
 from mini_tf.cli.app import app
@@ -21,20 +20,13 @@ from mini_tf.recipe.sections import Generate
 ROOT = Path(__file__).parents[2]
 
 
-def paths(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command and group, with its words."""
-    yield before, group
-    for name, command in getattr(group, "commands", {}).items():
-        yield from paths(command, (*before, name))
-
-
-ALL = [(path, command) for path, command in paths(get_command(app)) if not hasattr(command, "commands")]
+ALL = [(path, command) for path, command in all_commands(get_command(app)) if not hasattr(command, "commands")]
 
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_every_help_fits_the_terminal_and_cuts_nothing(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    all_paths = [path for path, _ in paths(get_command(app))]
+    all_paths = [path for path, _ in all_commands(get_command(app))]
     for path in all_paths if columns == 80 else all_paths[::8]:  # where there is more room, some of each kind
         shown = minitf(*path, "--help").stdout
         assert max(map(len, shown.splitlines())) <= columns, path

@@ -5,11 +5,11 @@ underscores.
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
 from commands import TINY, minitf, refused, trained
+from test_cli_app import all_commands
 
 from mini_tf.cli.app import app
 
@@ -77,14 +77,8 @@ def test_statistics_of_seeds_have_both_names(tmp_path: Path) -> None:
     refused(minitf("pretrain", TINY, "--assert", "loss.mean<0"), "mean needs several seeds", exit_code=2)
 
 
-def _commands(group: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    found = {}
-    for name, one in group.commands.items():
-        found |= _commands(one, (*path, name)) if hasattr(one, "commands") else {(*path, name): one}
-    return found
-
-
-COMMANDS = _commands(typer.main.get_command(app))
+EVERY = all_commands(typer.main.get_command(app))
+COMMANDS = {path: command for path, command in EVERY if not hasattr(command, "commands")}
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)

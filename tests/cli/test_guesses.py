@@ -129,6 +129,7 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("export mine -o folder --format gguf", "--to FORMAT"),
         ("evaluate mine my.txt", "--data my.txt"),
         ("evaluate mine no.txt", "see `minitf evaluate --help`"),
+        ("runs show mine my.txt", "see `minitf runs show --help`"),
     ],
 )
 def test_a_guess_is_answered_by_the_right_command(typed: str, answer: str) -> None:
