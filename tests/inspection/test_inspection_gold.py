@@ -35,12 +35,18 @@ from mini_tf.trained.opening import Trained, open_trained
 N = 40
 
 
+def labelled(n: int, *columns: str) -> list[LabelledDocument]:
+    """The first documents of the corpus, with all labels or those of some columns."""
+    documents = []
+    for row in islice(world.Settings(seed=5).rows(), n):
+        labels = {name: row[name].split() for name in columns or row}
+        documents.append(LabelledDocument(row["text"].split(), labels, "row"))
+    return documents
+
+
 @cache
 def documents() -> list[LabelledDocument]:
-    rows = islice(world.Settings(seed=5).rows(), N)
-    return [
-        LabelledDocument(row["text"].split(), {name: cell.split() for name, cell in row.items()}, "row") for row in rows
-    ]
+    return labelled(N)
 
 
 def compared(heads_of: object) -> Comparison:
@@ -252,19 +258,9 @@ def auc_and_nearest(forms: Sensed, layer: int) -> tuple[float, float]:
     return ordered / compared, right / sum(map(len, forms.values()))
 
 
-def labelled(n: int) -> list[LabelledDocument]:
-    rows = islice(world.Settings(seed=5).rows(), n)
-    return [
-        LabelledDocument(
-            row["text"].split(), {name: row[name].split() for name in ("senses", "heads", "relations")}, "row"
-        )
-        for row in rows
-    ]
-
-
 def test_senses_are_compared_over_all_pairs_of_all_forms_by_loops(opened: Trained) -> None:
     """AUC and nearest of forms with different numbers of pairs, each pair and each token counted once."""
-    documents = labelled(14)
+    documents = labelled(14, "senses")
     found = senses.Settings(run="").of_documents(opened, documents)
     shown, forms, control = found.result, sensed(opened, documents), sensed(with_random_weights(opened), documents)
     assert shown["forms"] == {form: dict(Counter(sense for sense, _ in tokens)) for form, tokens in forms.items()}
@@ -293,7 +289,7 @@ def test_senses_are_compared_over_all_pairs_of_all_forms_by_loops(opened: Traine
 
 def test_of_a_form_only_the_first_tokens_are_compared(opened: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(senses, "MAX_TOKENS", 6)
-    documents = labelled(15)
+    documents = labelled(15, "senses")
     first: dict[str, list[str]] = {}
     for document in documents:
         for word, sense in zip(document.words, document.labels["senses"], strict=True):
@@ -316,7 +312,7 @@ def test_words_beyond_the_context_have_no_token(opened: Trained, monkeypatch: py
 
 
 def test_syntax_shows_the_best_head_of_one_half_scored_on_the_other_by_loops(opened: Trained) -> None:
-    documents = labelled(8)
+    documents = labelled(8, "heads", "relations")
     found = syntax.Settings(run="").of_documents(opened, documents)
 
     def guessed(trained: Trained, document: LabelledDocument) -> list[list[int]]:

@@ -9,7 +9,6 @@ from test_models import CONTEXT, model_of, some_ids
 from mini_tf.inspection._modules import MAX_MAP, PositionAnalysis, analyze_positions, encoding_of
 from mini_tf.inspection.positions import never_trained
 from mini_tf.nn.model import Model
-from mini_tf.nn.positional_encoding import sinusoids
 from mini_tf.nn.tokens import Tokens
 from mini_tf.optimizers import adamw
 from mini_tf.recipe.kinds import listing, settings_of
@@ -137,11 +136,3 @@ def test_rows_without_a_gradient_are_named_from_the_optimizers_state() -> None:
     same = (model.embedding.position.table.weight == before).all(dim=1)  # type: ignore[union-attr]
     assert rows == same.nonzero().flatten().tolist() == list(range(11, CONTEXT))
     assert never_trained({}, str(table)) is None
-
-
-def test_sinusoids_come_out_as_they_go_in() -> None:
-    """The vectors that `analyze_positions` compares are the paper's."""
-    found = analyzed(model_with("sinusoidal")).vectors
-    assert found is not None
-    p = sinusoids(torch.arange(CONTEXT), 8, 10000.0)
-    torch.testing.assert_close(found.similarity, torch.nn.functional.cosine_similarity(p[:, None], p[None], dim=-1))
