@@ -403,7 +403,8 @@ SMALLER = """
 import mini_tf.data.corpora.grammar as grammar
 from mini_tf.jobs import killed_runs
 grammar.N_SENTENCES, killed_runs.MIN_KILLS, killed_runs.SECONDS = 500, 2, 0.0
-killed_runs.RECIPE = killed_runs.RECIPE.replace("steps: 120", "steps: 40").replace("split: 0.2%", "split: 2%")
+killed_runs.RECIPE = killed_runs.RECIPE.replace("steps: 120", "steps: 30").replace("split: 0.2%", "split: 2%")
+killed_runs.RECIPE = killed_runs.RECIPE.replace("log: {every_steps: 1}", "log: {every_steps: 1, samples: 0}")
 """
 LOSING_MOMENTS = """
 import mini_tf.optimizers
