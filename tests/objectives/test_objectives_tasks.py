@@ -489,7 +489,7 @@ def permuted(rows: Rows) -> Rows:
     return Rows(rows.ids, rows.keys, **given)
 
 
-def trained(kind: str, rows: Rows, steps: int = 100) -> tuple[Objective, Model]:
+def trained(kind: str, rows: Rows, steps: int = 60) -> tuple[Objective, Model]:
     """AdamW over batches of 32, with everything that draws turned on."""
     labels = NUMBERS if kind == "regress" else Labels(("O", "B-x"), (1, 1))
     objective = objective_of(kind, labels, dropout_rate=0.1, token_dropout_rate=0.05)
