@@ -153,10 +153,10 @@ def test_two_processes_draw_the_same_bytes_whatever_the_users_settings(tmp_path:
         "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{Path(__file__).parent}",
         "PYTHONHASHSEED": "7",
         "MATPLOTLIBRC": str(tmp_path),
-        "MPLBACKEND": "module://no_such_backend",  # notebooks export their own to every command that they start
+        "MPLBACKEND": "no_such_backend",  # notebooks export their own to every command that they start
         "LC_ALL": "C",
     }
-    code = "import test_drawing_figures as here; print(here.digests())"
+    code = "import mini_tf.drawing.canvas, test_drawing_figures as here; print(here.digests())"
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=600
     )

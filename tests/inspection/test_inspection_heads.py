@@ -19,6 +19,7 @@ from torch import Tensor
 from toys import mixer_kinds
 
 from mini_tf.drawing.heat_maps import draw
+from mini_tf.drawing.panel import PanelGrid
 from mini_tf.inspection import _attention_pictures as pictures
 from mini_tf.inspection._attention_maps import Head, Query, Sample, heads_of
 from mini_tf.inspection._attention_pictures import describe_head, describe_query
@@ -401,7 +402,9 @@ def test_pictures_of_heads_have_each_weight_at_its_query_and_key() -> None:
         assert (one.columns == labels) == (number >= 3)
     np.testing.assert_allclose(np.nansum(found[4].values, axis=1), 1, atol=1e-6)
     assert np.ptp(found[4].values[n - 1]) < 1e-6
-    assert {one.place[1] for one in found[:3]} != {one.place[1] for one in found[3:]}, "a row of maps per layer"
+    plotted = pictures.plot(sample, "run x")
+    assert isinstance(plotted, PanelGrid)
+    assert [panel.line for panel in plotted.panels] == [0, 0, 0, 1, 1, 1], "a row of maps per layer"
     title, text, note, *sides = figures.texts(figure)
     assert title == "decoder self-attention, run x, step 1, roles on repeated random tokens"
     assert (text, note) == (sample.text, "Grey: keys that a query may not attend to.")
