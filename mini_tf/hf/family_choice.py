@@ -86,7 +86,7 @@ def choose(
     assert isinstance(model, ModelSettings)
     words = [wanted] if wanted is not None else list(kinds_of("hf.families"))
     families = [settings_of("hf.families", word)() for word in words]
-    fitting = [one for one in families if isinstance(one, Family) and model.kind == one.MODEL]
+    fitting = [family for family in families if isinstance(family, Family) and model.kind == family.MODEL]
     refused: dict[str, _Refusal] = {}
     for family in fitting:
         for head in (head for head in family.HEADS if head.fits(recipe.objective)):
@@ -147,7 +147,7 @@ def _differences(
     model: Any = recipe.model
     replaced = not recipe.objective.HEAD if head.objective is None else not head.over_tokens
     free = _OF_HEAD if replaced else ()
-    ours, theirs = (_plain(one, facts.context) for one in (model, read))
+    ours, theirs = (_plain(settings, facts.context) for settings in (model, read))
     other = [
         key
         for key in sorted({*ours, *theirs})
@@ -200,8 +200,8 @@ def _leaves(value: Any, path: str, context: int) -> Iterator[tuple[str, Any]]:
         value = shortest_period(value)
         value = value[0] if len(value) == 1 else dict(enumerate(value))
     if isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from _leaves(one, f"{path}.{key}" if path else key, context)
+        for key, part in value.items():
+            yield from _leaves(part, f"{path}.{key}" if path else key, context)
     else:
         yield path, context if path.endswith(".length") and value == "auto" else value
 

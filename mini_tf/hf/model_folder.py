@@ -119,26 +119,26 @@ def read_weights(
     names = family.names(recipe.model, head)
     expected = expected_shapes(model, names)
     places = _places(headers, family, expected)
-    found = {name: headers[path][theirs] for name, (path, theirs) in places.items()}
-    unused = dict(_unused(family, expected, found))
+    specs = {name: headers[path][theirs] for name, (path, theirs) in places.items()}
+    unused = dict(_unused(family, expected, specs))
     notes = [f"left out: {what}" for what in dict.fromkeys(filter(None, unused.values()))]
-    ties = {name: _first_name(family, name, found) for name in family.TIED}
+    ties = {name: _first_name(family, name, specs) for name in family.TIED}
     again = {
-        name: first for name, first in ties.items() if name in found and name not in expected and name not in unused
+        name: first for name, first in ties.items() if name in specs and name not in expected and name not in unused
     }
-    lent = {name: first for name, first in ties.items() if name in expected and name not in found and first in found}
+    lent = {name: first for name, first in ties.items() if name in expected and name not in specs and first in specs}
     if not family.ALWAYS_TIED:  # the output layer of an untied model is no other tensor
         own_output = next((pair.theirs for pair in pairs_of(model, names) if pair.ours == "head.linear.weight"), ())
         lent = {name: first for name, first in lent.items() if name not in own_output}
-    zero = {name for name in family.ZERO if name in expected and name not in found}
+    zero = {name for name in family.ZERO if name in expected and name not in specs}
     absent = {name: f"the model has {first.lstrip('.')} in its place" for name, first in lent.items()}
     absent |= {name: "it is 0" for name in sorted(zero)}
     notes += [f"{name} is not in the files: {why}" for name, why in absent.items()]
-    given = {name: spec for name, spec in found.items() if name not in unused and name not in again}
+    used = {name: spec for name, spec in specs.items() if name not in unused and name not in again}
     zero |= family.lacking(config) & expected.keys()
-    _check(folder, {name: shape for name, shape in expected.items() if name not in lent and name not in zero}, given)
+    _check(folder, {name: shape for name, shape in expected.items() if name not in lent and name not in zero}, used)
     read = {path: tensors.read(path, header) for path, header in headers.items()}
-    theirs = {own: read[path][name] for own, (path, name) in places.items()}
+    theirs = {table_name: read[path][name] for table_name, (path, name) in places.items()}
     theirs |= {name: theirs[first] for name, first in lent.items()}
     theirs |= {name: torch.zeros(expected[name]) for name in zero}
     for name, first in again.items():
@@ -146,10 +146,10 @@ def read_weights(
             what = f"and a {family.kind} model of this {CONFIG} has one tensor for both"
             raise RunFault.located(str(folder), f"{places[name][1]} differs from {first.lstrip('.')}, {what}")
     for name, delta in deltas.items():
-        own = _canonical(name, family, False, expected)
-        if own not in theirs or theirs[own].shape != delta.shape:
+        table_name = _canonical(name, family, False, expected)
+        if table_name not in theirs or theirs[table_name].shape != delta.shape:
             raise RunFault.located(str(folder), f"the adapter is of another model: {name[:80]} {list(delta.shape)}")
-        theirs[own] = theirs[own].float() + delta
+        theirs[table_name] = theirs[table_name].float() + delta
     weights = read_tensors(model, names, theirs)
     tensors.check_weights(weights, folder)
     return weights, notes
@@ -163,10 +163,10 @@ def _places(
     places: dict[str, tuple[Path, str]] = {}
     for path, header in headers.items():
         for name in header:
-            own = _canonical(name, family, prefixed, expected)
-            if own in places:
+            table_name = _canonical(name, family, prefixed, expected)
+            if table_name in places:
                 raise RunFault.located(str(path), f"{name[:80]} is given twice")
-            places[own] = path, name
+            places[table_name] = path, name
     return places
 
 
@@ -237,15 +237,15 @@ def open_foreign(
         recipe = Recipe.model_validate(sections)
     except ValidationError as error:
         raise no_such_model(error, config.where) from error
-    used = [one for one in (recipe.tokenizer, recipe.tokenizer.source) if one is not None]
-    loaded = [_tokenizer(one, recipe, config) for one in used]
-    own, source = loaded[0], loaded[-1]
+    sides = [side for side in (recipe.tokenizer, recipe.tokenizer.source) if side is not None]
+    loaded = [_tokenizer(side, recipe, config) for side in sides]
+    target, source = loaded[0], loaded[-1]
     labels = _labels(config, head, recipe)
-    if "text_end" in head.pools and config.has("pad_token_id") and config.get("pad_token_id") != own.vocabulary.pad:
-        must = f"the last token of a text is found by it, so it must be that of the tokenizer, {own.vocabulary.pad}"
+    if "text_end" in head.pools and config.has("pad_token_id") and config.get("pad_token_id") != target.vocabulary.pad:
+        must = f"the last token of a text is found by it, so it must be that of the tokenizer, {target.vocabulary.pad}"
         config.refuse("pad_token_id", must)
     config.check()
-    architecture = Architecture.of(recipe, own, source, labels)
+    architecture = Architecture.of(recipe, target, source, labels)
     weights, notes = read_weights(config, folder, family, head, architecture.on_meta(), recipe, deltas)
     model = architecture.build()
     model.load_weights(weights)
@@ -255,7 +255,7 @@ def open_foreign(
     notes = [*dict.fromkeys(note for one in loaded for note in one.notes), *notes, *more, *of_generation]
     notes += filter(None, [chat_note(folder, config), unread])
     head = head.with_pool_of(recipe.objective)
-    return ForeignModel(family, head, recipe, model.eval(), own, source, labels, notes)
+    return ForeignModel(family, head, recipe, model.eval(), target, source, labels, notes)
 
 
 def _listed(keys: Sequence[str]) -> str:

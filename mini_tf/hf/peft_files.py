@@ -55,12 +55,12 @@ def read_adapter(folder: Path) -> LoraDelta:
     base = str(config.get("base_model_name_or_path") or "")
     config.refuse_unread(_NO_EFFECT, False, {}, [])
     config.check()
-    found = tensors.read(folder / WEIGHTS, _expected(config, folder, rank))
-    tensors.check_finite(found, folder / WEIGHTS)
+    matrices = tensors.read(folder / WEIGHTS, _expected(config, folder, rank))
+    tensors.check_finite(matrices, folder / WEIGHTS)
     deltas = {}
-    for name in (name for name in found if name.endswith(_A)):
+    for name in (name for name in matrices if name.endswith(_A)):
         module = name.removesuffix(_A)
-        delta = found[module + _B].float() @ found[name].float() * (alpha / rank)
+        delta = matrices[module + _B].float() @ matrices[name].float() * (alpha / rank)
         deltas[f"{module.removeprefix(_PREFIX)}.weight"] = delta.T.contiguous() if transposed else delta
     return LoraDelta(base, deltas)
 

@@ -46,12 +46,12 @@ def _reading(items: Sequence[Item], scores: Sequence[list[float]]) -> dict[str, 
 
 def _predictions(items: Sequence[Item], scores: Sequence[list[float]]) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """Of equal scores the first is predicted, as by BabyLM's script."""
-    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    by_subtask: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for item, of_item in zip(items, scores, strict=True):
-        rows = found.setdefault(item.subtask, {"predictions": []})["predictions"]
+        rows = by_subtask.setdefault(item.subtask, {"predictions": []})["predictions"]
         if item.subtask == READING:
             rows.append({"id": len(rows), "pred": -of_item[0], "prev_pred": -of_item[1] if len(of_item) > 1 else None})
             continue
         answer = {"id": f"{item.subtask}_{len(rows)}", "pred": item.answers[of_item.index(max(of_item))]}
         rows.append(answer | ({"prob": first_share(of_item)} if "ratio" in item.numbers else {}))
-    return found
+    return by_subtask

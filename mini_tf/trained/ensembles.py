@@ -36,8 +36,8 @@ def open_ensemble(
     if len(folders) != n:
         fault = f"{folder} has {len(folders)} of the {n} runs whose predictions are averaged (train.ensemble)"
         raise RunFault(fault, hint="the folder of one of its runs can be used by itself", where=[str(folder)])
-    opened = [open_ensemble(one, device=device) for one in folders]
-    members = [model for one in opened for model in (one.members or (one,))]  # of folds and seeds, all seeds
+    runs = [open_ensemble(member_folder, device=device) for member_folder in folders]
+    members = [model for each in runs for model in (each.members or (each,))]  # of folds and seeds, all seeds
     names = None if trained.labels is None else trained.labels.names
     if other := next((one for one in members if (None if one.labels is None else one.labels.names) != names), None):
         fault = f"{other.folder} has other classes than the model of {folder}, so their predictions cannot be averaged"

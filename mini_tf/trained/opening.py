@@ -234,9 +234,9 @@ def read_recipe_and_tokenizers(folder: Path) -> tuple[Recipe, Tokenizer, Tokeniz
         own, source = recipe.tokenizer, recipe.tokenizer.source
         keeps_template = manifest.read(folder).step == 0  # of a model that was imported and not trained
         tokenizer, *others = (
-            Tokenizer.load(path, Roles.of(one, keeps_template))
-            for path, one in ((folder, own), (folder / SOURCE_TOKENIZER, source))
-            if one is not None
+            Tokenizer.load(path, Roles.of(settings, keeps_template))
+            for path, settings in ((folder, own), (folder / SOURCE_TOKENIZER, source))
+            if settings is not None
         )
         return recipe, tokenizer, others[0] if others else tokenizer
     except DataFault as error:

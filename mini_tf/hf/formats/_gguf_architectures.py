@@ -144,10 +144,10 @@ def _written(
         weights = {name: tensor for name, tensor in weights.items() if "gate_proj" not in name}
     if architecture.xielu:
         keys |= {name: [value] * n_layers for name, value in XIELU.items()}
-    found = names(architecture.word, n_layers)
+    tensor_names = names(architecture.word, n_layers)
     tensors = {}
     for name, tensor in weights.items():
-        theirs = found.get_name(name, try_suffixes=(".weight", ".bias"))
+        theirs = tensor_names.get_name(name, try_suffixes=(".weight", ".bias"))
         theirs = name if name.rpartition(".")[0] in CLASSIFIER else theirs
         if theirs is None:
             raise RunFault(f"llama.cpp's {architecture.word} has no tensor for {name}")

@@ -66,12 +66,12 @@ def _tokens(loaded: LoadedModel, content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _wordpiece(loaded: LoadedModel, content: Mapping[str, Any]) -> GgufVocabulary:
     """BERT's vocabulary as llama.cpp's `bert`: tokens at the start of a word begin with a space, others have no ##."""
-    normalizer, given, model = content["normalizer"] or {}, content["pre_tokenizer"] or {}, content["model"]
-    steps = given.get("pretokenizers", [given])
+    normalizer, splitting, model = content["normalizer"] or {}, content["pre_tokenizer"] or {}, content["model"]
+    steps = splitting.get("pretokenizers", [splitting])
     if normalizer.get("type", "BertNormalizer") != "BertNormalizer":
         raise RunFault(f"llama.cpp does not change texts as {_shown(normalizer)} does")
     if steps[0].get("type") != "BertPreTokenizer" or any(step["type"] != "Split" for step in steps[1:]):
-        raise RunFault(f"llama.cpp has no WordPiece that splits texts as {_shown(given)}")
+        raise RunFault(f"llama.cpp has no WordPiece that splits texts as {_shown(splitting)}")
     if model["continuing_subword_prefix"] != INSIDE:
         raise RunFault(f"llama.cpp marks tokens inside a word by {INSIDE}, not {model['continuing_subword_prefix']}")
     keys = _tokens(loaded, content)
@@ -108,11 +108,11 @@ def _pre_tokenizer(content: Mapping[str, Any]) -> tuple[str, str]:
     if content["normalizer"] is not None:
         changes = _shown(content["normalizer"])
         raise RunFault(f"llama.cpp does not change texts before it splits them, as {changes} does")
-    given = content["pre_tokenizer"] or {}
-    steps: Sequence[Mapping[str, Any]] = given.get("pretokenizers", [given])
+    splitting = content["pre_tokenizer"] or {}
+    steps: Sequence[Mapping[str, Any]] = splitting.get("pretokenizers", [splitting])
     *splits, last = steps
     if last.get("type") != "ByteLevel" or last.get("add_prefix_space"):
-        raise RunFault(f"llama.cpp has no tokenizer that splits texts as {_shown(given)}")
+        raise RunFault(f"llama.cpp has no tokenizer that splits texts as {_shown(splitting)}")
     patterns = [step.get("pattern", {}).get("Regex", _shown(step)) for step in splits]
     if content["model"]["merges"] and not last["use_regex"]:
         word = PATTERNS.get(patterns[0]) if len(patterns) == 1 else None
@@ -121,13 +121,16 @@ def _pre_tokenizer(content: Mapping[str, Any]) -> tuple[str, str]:
     elif patterns in ([], [LONG_WORDS]) and not content["model"].get("ignore_merges"):
         long = f"words of more than {MAX_WORD_LENGTH} characters are cut here, and not by llama.cpp"
         return "gpt-2", long if patterns else ""
-    raise RunFault(f"llama.cpp has no tokenizer that splits texts as {_shown(given)}")
+    raise RunFault(f"llama.cpp has no tokenizer that splits texts as {_shown(splitting)}")
 
 
 def _sentencepiece(content: Mapping[str, Any], keys: dict[str, Any], merges: Sequence[str]) -> GgufVocabulary:
     """A BPE of SentencePiece, whose merges llama.cpp takes from scores: the earlier, the higher."""
-    normalizer, given = content["normalizer"] or {}, content["pre_tokenizer"] or {}
-    steps = [*normalizer.get("normalizers", [normalizer] if normalizer else []), *given.get("pretokenizers", [given])]
+    normalizer, splitting = content["normalizer"] or {}, content["pre_tokenizer"] or {}
+    steps = [
+        *normalizer.get("normalizers", [normalizer] if normalizer else []),
+        *splitting.get("pretokenizers", [splitting]),
+    ]
     steps = [step for step in steps if step]
     if steps not in SPACED and (len(steps) != 1 or steps[0].get("type") != "Metaspace"):
         raise RunFault(f"llama.cpp has no tokenizer that changes texts as {_shown(steps)}")

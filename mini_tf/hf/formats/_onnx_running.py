@@ -174,8 +174,8 @@ class Exports:
         """The inputs of the last graph that the one before it computes of the sources."""
         if batch.source is None or batch.source_mask is None:
             return {}
-        found = self.sessions[0]({IDS: batch.source, MASK: batch.source_mask})
-        return {SOURCE_MASK: batch.source_mask, **dict(zip(self.graphs[0].outputs, found, strict=True))}
+        memory = self.sessions[0]({IDS: batch.source, MASK: batch.source_mask})
+        return {SOURCE_MASK: batch.source_mask, **dict(zip(self.graphs[0].outputs, memory, strict=True))}
 
     def start(self, batch: Batch) -> list[Tensor]:
         module = self.graphs[-1].module

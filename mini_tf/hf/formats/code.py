@@ -50,7 +50,9 @@ class Settings(Format):
             f"{MODELING}.py": code.text.encode(),
             CONFIG: show_json(code.config).encode(),
             **generation_files(loaded, code.config),
-            WEIGHTS: tensors.Serialized({f"model.{name}": one for name, one in all_tensors(loaded.model).items()}),
+            WEIGHTS: tensors.Serialized(
+                {f"model.{name}": tensor for name, tensor in all_tensors(loaded.model).items()}
+            ),
             **tokenizer_files(loaded),
             **request.card(written_as, usage=_usage(code)),
         }
@@ -83,20 +85,20 @@ def _proof(loaded: LoadedModel, code: ModelCode, folder: Path) -> Parity:
     model = loaded.model.eval()
     sizes = vocabulary_sizes(loaded.tokenizer, loaded.source_tokenizer)
     batch = make_batch(model, loaded.tokenizer.vocabulary, sizes[1])
-    given = {name: tensor for name, tensor in vars(batch).items() if isinstance(tensor, Tensor)}
+    inputs = {name: tensor for name, tensor in vars(batch).items() if isinstance(tensor, Tensor)}
     n_new = min(NEW_TOKENS, min(model.context, model.max_length() or model.context) - PROMPT)
     continues = code.auto_class in CONTINUING and n_new > 0
     if continues:
-        given |= _prompts(batch, n_new)
-    found, version = _fresh(folder, code.auto_class, given)
+        inputs |= _prompts(batch, n_new)
+    computed, version = _fresh(folder, code.auto_class, inputs)
     ours = reference(loaded, batch)
-    by_case, size = differences(ours, found["alone"], batch)
+    by_case, size = differences(ours, computed["alone"], batch)
     by_case = {f"alone, {name}": value for name, value in by_case.items()}
-    if "logits" in found:
-        theirs, _ = differences(ours, found["logits"], batch)
+    if "logits" in computed:
+        theirs, _ = differences(ours, computed["logits"], batch)
         by_case |= {f"transformers, {name}": value for name, value in theirs.items()}
-    if "tokens" in found:
-        by_case["most probable tokens"] = below_the_largest(loaded, found["tokens"], given)
+    if "tokens" in computed:
+        by_case["most probable tokens"] = below_the_largest(loaded, computed["tokens"], inputs)
     reader = f"a Python without minitf, and transformers {version}" if version else "a Python without minitf"
     largest, outputs = max_or_nan(by_case.values()), ("outputs", "fp32")
     return Parity(largest, size, by_case, reader, code.architecture, *outputs, tolerance=TOLERANCE)

@@ -54,16 +54,16 @@ class Settings(Format):
             make_batch(model, loaded.tokenizer.vocabulary), types=None
         )  # each token has the first one there
         head = family.head._replace(objective=None) if family.head.masked else family.head
-        read, own = GgufFile(folder / MODEL, written.architecture, gguf), own_outputs(model, head, batch)
+        read, ours = GgufFile(folder / MODEL, written.architecture, gguf), own_outputs(model, head, batch)
         exact = activation_of(family.config) == "gelu"
         theirs = read.outputs(batch.ids, batch.mask, "none" if exact else "tanh")
-        by_case, size = differences(own, theirs, batch)
+        by_case, size = differences(ours, theirs, batch)
         reader = f"the reader of gguf and the operations of llama.cpp's {written.architecture.word}"
         outputs = "hidden states" if head.objective is None else "logits"
         parity = Parity(max_or_nan(by_case.values()), size, by_case, reader, name, outputs, "fp32")
         notes = [vocabulary.note] if vocabulary.note else []
         if exact:
-            off = max_or_nan(differences(own, read.outputs(batch.ids, batch.mask), batch)[0].values())
+            off = max_or_nan(differences(ours, read.outputs(batch.ids, batch.mask), batch)[0].values())
             change = f"changes its {outputs} by up to {off:.2g} of {size:.2g}"
             notes.append(f"llama.cpp computes GELU by tanh, which {change}")
         return request.proved(name, parity, notes)

@@ -196,8 +196,8 @@ class ValidationBatches:
             return Metrics({}, "its task has no metrics of outputs alone", lower)
         accumulator = pipeline.build(ready(self.loaded, "cpu")).metric_accumulator()
         assert accumulator is not None
-        for batch, found in of_targets:
-            accumulator.add(batch, found)
+        for batch, predicted in of_targets:
+            accumulator.add(batch, predicted)
         return Metrics({name: float(value) for name, value in accumulator.scores().items()}, "", lower)
 
     def _of_targets(self, outputs: Tensor, batch: PreparedBatch, exports: Exports) -> Tensor:
