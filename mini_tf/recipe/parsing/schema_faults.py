@@ -82,7 +82,9 @@ def _such_as(section: type[BaseModel], fault: Fault) -> str:
     """The rest of a message: the key that a word given for a whole section is likely meant for, and the word."""
     got = f", got {show(fault.input)}"
     key = next((name for name in ("kind", "train") if name in section.model_fields), None)
-    return f", such as {{{key}: {fault.input}}}{got}" if key and re.fullmatch(r"[\w./-]+", str(fault.input)) else got
+    return (
+        f", such as {{{key}: {fault.input}}}{got}" if key and re.fullmatch(r"[\w./-]{1,40}", str(fault.input)) else got
+    )
 
 
 def _is_from_section(annotation: Any, fault: Fault, depth: int) -> bool:
