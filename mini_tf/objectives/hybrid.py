@@ -100,7 +100,8 @@ class HybridLoss(TokenLoss):
     """The losses of causal and of masked rows, each a part. `Batch.extras` has the indices of the targets of each."""
 
     def loss(self, targets: ForwardOutput, batch: Batch) -> tuple[dict[str, Tensor], Metrics]:
-        parts, metrics = dict[str, Tensor](), Metrics()
+        parts: dict[str, Tensor] = {}
+        metrics: Metrics = {}  # `Metrics()` cannot be compiled
         for part, accuracy in ACCURACIES.items():
             index = batch.extras[part]
             of_part, labels = targets.each(lambda tensor: tensor[index]), batch.labels[index]  # noqa: B023

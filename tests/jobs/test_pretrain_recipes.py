@@ -177,9 +177,10 @@ def test_a_tokenizer_may_be_another_runs_or_a_file_even_one_that_lacks_special_t
     letters = sorted(set((DATA / "tiny.txt").read_text()))
     bare = tokenizers.Tokenizer(tokenizers.models.BPE({letter: i for i, letter in enumerate(letters)}, []))
     bare.save(str(tmp_path / "bare.json"))
-    run = trained(tmp_path / "run", "train.steps=2", tiny_model("encoder"), f"tokenizer.path={tmp_path / 'bare.json'}")
+    run, path = tmp_path / "run", f"tokenizer.path={tmp_path / 'bare.json'}"
+    done = minitf("pretrain", TINY, *QUIET, "train.steps=2", tiny_model("encoder"), path, "-d", run)
     assert Tokenizer.load(run).vocabulary.size == len(letters) + 2
-    assert "the tokenizer has no mask token; [MASK] was added" in (run / "log.txt").read_text()
+    assert "the tokenizer has no mask token; [MASK] was added" in done.stderr
     assert evaluated(run)["loss"] == pytest.approx(record(run)["metrics"]["val.loss"], abs=1e-6)
 
 
