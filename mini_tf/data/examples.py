@@ -81,14 +81,22 @@ class Labels:
         try:
             labels: Labels = _LABELS.validate_python(fields)
         except ValidationError as error:
-            first = error.errors()[0]
-            raise ValueError(f"labels.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+            name = error.errors()[0]["loc"][0]
+            raise ValueError(f"labels.{name} must be {_LABELS_ARE[name]}") from None
         if len({*labels.names}) != len(labels.names) or len(labels.counts) != len(labels.names):
             raise ValueError("labels.names must be distinct, and labels.counts a count for each")
         return labels
 
 
 _LABELS = TypeAdapter(Labels)
+_LABELS_ARE: dict[str | int, str] = {
+    "names": "a list of distinct names",
+    "counts": "a count for each name",
+    "mean": "a finite number",
+    "scale": "a finite number above 0",
+    "n_texts": "1 or 2",
+    "lax": "a list of rules",
+}
 
 
 def unknown_label(name: str, known: Sequence[str], where: str, times: int = 1) -> DataFault:

@@ -34,7 +34,8 @@ def spread(metrics: Sequence[Metrics], seeds: bool = True) -> dict[str, float | 
     of_seeds = [name for name in metrics[0] if seeds and name.startswith(PREFIX)]
     shared = [name for name in of_seeds if all(of_run.get(name) == metrics[0][name] for of_run in metrics)]
     values_of = {name: metrics[0][name] for name in shared}
-    for name in (name for name in metrics[0] if name not in values_of and all(name in of_run for of_run in metrics)):
+    # Chosen before any is added: a class of the data may be called `mean` or `max`.
+    for name in [name for name in metrics[0] if name not in values_of and all(name in of_run for of_run in metrics)]:
         values = [value for of_run in metrics if (value := of_run[name]) is not None]
         if len(values) < len(metrics):
             values_of[name] = None

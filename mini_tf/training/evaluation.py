@@ -145,9 +145,10 @@ def evaluate(
         if outputs is not None:
             outputs.finish()
         if isinstance(task, Task) and type(task).gradient_metrics is not Task.gradient_metrics:
-            batch = objective.prepare_evaluation(next(packing.eval_rows(GRADIENT_ROWS, tokens)))
-            with sharding.whole(), torch.enable_grad(), setup.autocast():
-                gradients = task.gradient_metrics(batch.to(setup.device))
+            with sharding.whole():
+                batch = objective.prepare_evaluation(next(packing.eval_rows(GRADIENT_ROWS, tokens)))
+                with torch.enable_grad(), setup.autocast():
+                    gradients = task.gradient_metrics(batch.to(setup.device))
     task.train(was_training)
     in_order = sorted((of_batch for some in group.all_gather(measured) for of_batch in some), key=itemgetter(0))
     added = _added(sums for _, _, sums, _ in in_order)

@@ -393,7 +393,7 @@ def test_shorter_histories_of_a_row_are_the_smaller_model() -> None:
         assert np.exp(smaller[0, n]) == pytest.approx(brute.p(int(row[0, n]), tuple(row[0, :n].tolist())), rel=1e-12)
 
 
-def test_the_ngram_baseline_is_the_mean_over_the_models_own_measures(tmp_path: Path) -> None:
+def test_the_ngram_baseline_is_the_mean_over_the_models_own_targets(tmp_path: Path) -> None:
     one = fixture(settings_of("baselines", "ngram")(max_order=2), "next_token", ROWS["text"], tmp_path)
     found, data = one.measure(), one.inputs
     order, separator = int(found.name[0]), data.train.vocabulary.separator

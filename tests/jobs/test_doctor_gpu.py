@@ -8,7 +8,7 @@ import pytest
 import torch
 from commands import minitf
 
-from mini_tf.training.machine import hardware as gpu
+from mini_tf.training.machine import hardware
 from mini_tf.training.machine.hardware import KERNELS, driver_version, failing_attention_kernels
 
 CPU = torch.device("cpu")
@@ -63,7 +63,7 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("one_gpu")
 def test_doctor_says_of_a_gpu_what_works_and_why_other_things_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "failing_attention_kernels", lambda device, dtype: {"cuDNN": "cuDNN version too old"})
+    monkeypatch.setattr(hardware, "failing_attention_kernels", lambda device, dtype: {"cuDNN": "cuDNN version too old"})
     facts = json.loads(minitf("doctor", "--json").stdout)["result"]
     assert facts["cuda:0"] == "NVIDIA H100, 80.0 GiB, 70.0 GiB free, compute capability 9.0"
     assert (

@@ -166,6 +166,12 @@ def test_what_is_not_finite_ranks_last_and_has_no_mean() -> None:
     )
 
 
+def test_the_figure_of_a_class_that_is_called_as_a_statistic_is_kept() -> None:
+    runs = [{"val.f1": f1, "val.f1.max": of_class} for f1, of_class in ((0.5, 0.9), (0.7, 0.8), (0.6, 0.2))]
+    assert spread(runs)["val.f1.max"] == 0.8
+    assert spread(runs)["val.f1.max.max"] == 0.9
+
+
 def test_a_baseline_has_one_value_for_all_seeds_and_one_for_each_fold() -> None:
     """Equal metrics of a model have a spread all the same: 0."""
     runs = [{"val.loss": 1.5, "baseline.loss": 2.0, "baseline.ngram.loss": 3.0 + n} for n in range(3)]

@@ -91,7 +91,9 @@ def ran(page: str, factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 LONG = [f"mini_tf/papers/{paper}/README.md" for paper in ("performer", "key_value_memories")]
-"""Pages whose commands take long; what they call has tests of its own."""
+"""Pages whose commands take long, so that they and their pictures are tried by `pytest -m slow`; what they call has
+tests of its own.
+"""
 
 
 def marks(page: str) -> list[pytest.MarkDecorator]:

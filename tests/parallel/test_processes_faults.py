@@ -21,7 +21,7 @@ from hang import ending
 from rich.text import Text
 from threads import in_threads
 
-from mini_tf.cli.terminal import processes as workers
+from mini_tf.cli.terminal import processes
 from mini_tf.cli.terminal.processes import worker_console
 from mini_tf.data.tokenization.prompts import InputWarnings
 from mini_tf.data.tokenization.tokenizer import Tokenizer
@@ -60,8 +60,8 @@ ENDED = "the launcher of the processes ended; the same command continues from th
 
 
 def test_a_tree_refuses_processes_whose_partners_do_not_exist() -> None:
-    for processes in (1, 2, 4, 8, 64):
-        REDUCTIONS["tree"].refuse(ProcessGroup(ProcessRank(0, processes)))
+    for n in (1, 2, 4, 8, 64):
+        REDUCTIONS["tree"].refuse(ProcessGroup(ProcessRank(0, n)))
     with pytest.raises(UsageFault, match="not 6") as refusal:
         REDUCTIONS["tree"].refuse(ProcessGroup(ProcessRank(0, 6)))
     assert refusal.value.hint == "start 4 or 8 processes, or runtime.reduce=sum"
@@ -244,7 +244,7 @@ def test_a_process_whose_launcher_ends_ends_with_one_line_a_machine(
     """Whatever it does, in a library of C too; rank 2 is the first one of its machine."""
     codes, exited = list[int](), threading.Event()
     monkeypatch.setattr(os, "_exit", lambda code: codes.append(code) or exited.set())
-    monkeypatch.setattr(workers, "WATCH", 0.01)
+    monkeypatch.setattr(processes, "WATCH", 0.01)
     monkeypatch.setenv("LOCAL_RANK", local_rank)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -263,7 +263,7 @@ def test_a_process_whose_launcher_ends_ends_with_one_line_a_machine(
 def test_a_process_that_trains_gets_sigterm_when_its_launcher_ends(
     ended_launcher: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(workers, "WATCH", 0.01)
+    monkeypatch.setattr(processes, "WATCH", 0.01)
     with StopRequest() as stop:
         console = worker_console(command="pretrain")
         for _ in range(6000):
@@ -290,7 +290,7 @@ def test_an_error_after_the_launcher_has_ended_is_printed(
 def test_a_launcher_that_lives_is_left_to_print_the_error(
     ended_launcher: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(workers, "WATCH", 0.01)
+    monkeypatch.setattr(processes, "WATCH", 0.01)
     monkeypatch.setenv(LAUNCHER, str(os.getppid()))
     for error, lost in (
         (DataFault("bad text"), False),

@@ -126,7 +126,7 @@ def test_broken_rules_are_saved_with_the_labels_and_change_no_other_labels() -> 
     labels = Labels(("B-x", "I-x"), (1, 2), lax=(BEGIN,))
     assert Labels.of_json(labels.to_json()) == labels
     assert Labels(("a", "b"), (1, 2)).to_json().keys() == {"names", "counts", "mean", "scale", "n_texts"}
-    with pytest.raises(ValueError, match=r"labels\.lax"):
+    with pytest.raises(ValueError, match=r"labels\.lax must be a list of rules"):
         Labels.of_json(labels.to_json() | {"lax": "all"})
 
 

@@ -149,6 +149,12 @@ def test_a_key_of_another_kind_is_said_to_be_one(override: str, kind: str) -> No
     assert faults("small.yaml", override) == (told,)
 
 
+def test_a_setting_that_stands_alone_in_place_of_a_list_has_no_name_in_messages() -> None:
+    override = "model.attention={kind: window, window: -1, name: x}"
+    told = f"command line: {override}: model.attention.window: must be at least 1, got -1"
+    assert told in faults("small.yaml", override)
+
+
 def test_a_later_kind_drops_the_settings_of_the_old_one_and_the_same_kind_keeps_them() -> None:
     text = SMALL.replace("decoder", "{kind: decoder, d_model: 64, attention: {kind: window, window: 9}}")
     write("w.yaml", text)

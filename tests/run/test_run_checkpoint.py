@@ -80,6 +80,16 @@ def test_a_damaged_checkpoint_is_set_aside_with_a_warning_and_the_one_before_is_
     assert sorted(os.listdir(checkpoints.folder)) == [".bad-step-00000020.0", "step-00000010"]
 
 
+def test_where_all_checkpoints_are_damaged_nothing_starts_over_in_silence(tmp_path: Path) -> None:
+    """At the second start, too, when all of them are set aside."""
+    checkpoints = saved(tmp_path, 10, 20)
+    for step in (10, 20):
+        flip(checkpoints.path(step) / MODEL)
+    for _ in range(2):
+        with pytest.raises(RunFault, match="no usable checkpoint in"):
+            checkpoints.newest(lambda line: None)
+
+
 def test_where_never_a_checkpoint_was_saved_there_is_none(tmp_path: Path) -> None:
     assert saved(tmp_path).newest(lambda line: None) is None
 

@@ -240,6 +240,8 @@ def test_a_missing_package_is_named_with_its_figures(
         missing_warning(*PACKAGES)
         == f"{package} is not installed, so there is no {PACKAGES[package]}: pip install 'minitf[scores]'"
     )
+    figures = {"rouge-score": {"rouge1", "rouge2", "rougeL"}, "sacrebleu": {"bleu", "chrf", "exact_match"}}
+    assert text_scores([("a", ["a"])]).keys() == set().union(*(figures[name] for name in figures if name != package))
     with pytest.raises(Unavailable, match=f"{PACKAGES[package]} needs? {package}$") as refusal:
         require(*PACKAGES)
     assert (refusal.value.exit_code, refusal.value.hint) == (9, "pip install 'minitf[scores]'")

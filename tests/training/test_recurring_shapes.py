@@ -16,7 +16,7 @@ from mini_tf.jobs.parts import Parts
 from mini_tf.objectives import Task
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing.tiny.objectives import FIRST_PLAIN, PLAIN_END, TinyObjective, near, tiny_objective
-from mini_tf.training import captured_steps as shapes
+from mini_tf.training import captured_steps
 from mini_tf.training.captured_steps import LENGTHS, pad_rows, with_recurring_shapes
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine.device import Setup
@@ -80,8 +80,8 @@ def test_a_masked_run_has_few_graphs_and_the_weights_of_eager_steps(kind: str, s
 def test_longer_rows_and_ignored_targets_change_no_loss(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = tiny_objective(settings_of("objectives", kind)())
     context = case.rows.ids.shape[1] - case.objective.lookahead + 5
-    monkeypatch.setattr(shapes, "LENGTHS", 1)
-    monkeypatch.setattr(shapes, "TARGETS", 1)
+    monkeypatch.setattr(captured_steps, "LENGTHS", 1)
+    monkeypatch.setattr(captured_steps, "TARGETS", 1)
     prepare = with_recurring_shapes(case.objective.prepare, case.task, context, case.objective.lookahead)
     plain, padded = case.objective.prepare(case.rows), prepare(case.rows)
     assert padded.counts == plain.counts

@@ -2,15 +2,12 @@
 
 from functools import partial
 from inspect import Parameter
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from mini_tf.cli.terminal import completion
 from mini_tf.cli.terminal.help import MESSAGES
-
-if TYPE_CHECKING:
-    pass
 
 # Public in every version of Typer, unlike the place the class itself lives in.
 CommandLineError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")

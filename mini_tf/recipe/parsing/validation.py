@@ -173,7 +173,7 @@ def _key_and_item(path: Path, tree: Node) -> tuple[str, str]:
         below = _below(node, step)
         if isinstance(step, str) or (isinstance(node.value, list) and len(node.value) > 1):
             steps.append(str(step))
-        if isinstance(step, int) and below is not None and isinstance(below.value, dict):
+        if isinstance(node.value, list) and below is not None and isinstance(below.value, dict):
             names = (below.value.get(name) for name in ("name", "path"))
             texts = (name.value for name in names if name is not None and isinstance(name.value, Scalar))
             called = f" ({text.rpartition('/')[2] or text})" if (text := next(texts, "")) else ""

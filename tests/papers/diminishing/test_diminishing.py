@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
-from test_generation_translation import SOURCES, all_texts, endless, model_of, translator_of
+from test_generation_translation import (
+    END,
+    LETTERS,
+    SOURCES,
+    TOKENIZER,
+    all_texts,
+    endless,
+    logprobs_of,
+    model_of,
+    translator_of,
+)
 from torch import Tensor
 from toys import seeded
 
@@ -250,16 +260,40 @@ def test_beam_search_finds_what_a_search_without_state_finds(given: dict[str, An
     assert [one.score for one in ours] == pytest.approx([score for score, _, _ in expected], abs=1e-10)
 
 
+def narrow_search(model: Any, source: str, n_beams: int, limit: int) -> list[tuple[list[int], float]]:
+    """Beam search with a whole pass without state for every hypothesis at every step; length penalty 0.6."""
+    letters = TOKENIZER.encode(LETTERS).tolist()
+    live: list[tuple[list[int], float]] = [([], 0.0)]
+    finished: list[tuple[list[int], float, float]] = []
+    for step in range(limit):
+        candidates = []
+        for ids, total in live:
+            logprobs = logprobs_of(model, source, torch.tensor([[END, *ids]]))[0, -1]
+            candidates += [([*ids, id], total + float(logprobs[id])) for id in (*letters, END)]
+        candidates.sort(key=lambda one: -one[1])
+        ended = [one for one in candidates[:n_beams] if one[0][-1] == END]
+        finished += [(ids[:-1], total, total / ((5 + len(ids)) / 6) ** 0.6) for ids, total in ended]
+        live = [one for one in candidates if one[0][-1] != END][:n_beams]
+        if step + 1 == limit and len(finished) < n_beams:
+            finished += [(ids, total, total / ((5 + len(ids)) / 6) ** 0.6) for ids, total in live]
+        if len(finished) >= n_beams:
+            break
+    return [(ids, total) for ids, total, _ in sorted(finished, key=lambda one: -one[2])]
+
+
 def test_beams_of_several_sources_have_coverage_of_their_own() -> None:
-    """Three beams of sources of different lengths, of which some or none end earlier, against each source alone."""
+    """Three beams of sources of different lengths, of which some end earlier or none ends, against passes without
+    state.
+    """
     sources = [source for source in dict.fromkeys(SOURCES) if source.strip()]
     for seed, ends in ((3, True), (5, False)):
         model = model_of(seed, init_std=0.4, **cross("log1p"))
-        search = translator_of(model if ends else endless(model), num_beams=3, max_new_tokens=6, length_penalty=0.6)
-        together = [best for [best] in search.translate(sources, n_best=1)]
-        alone = [best for source in sources for [best] in search.translate([source], n_best=1)]
-        assert [best.text for best in together] == [best.text for best in alone]
-        assert [best.logprob for best in together] == pytest.approx([best.logprob for best in alone], abs=1e-10)
+        model = model if ends else endless(model)
+        found = translator_of(model, num_beams=3, max_new_tokens=6, length_penalty=0.6).translate(sources, n_best=1)
+        for source, [ours] in zip(sources, found, strict=True):
+            ids, total = narrow_search(model, source, 3, 6)[0]
+            assert (ours.text, ours.logprob) == (TOKENIZER.decode(ids), pytest.approx(total, abs=1e-10))
+            assert ends or len(ids) == 6
 
 
 # Recipes

@@ -26,7 +26,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums
 from mini_tf.system.errors import DataFault, Unavailable, compiler_reason, to_minitf_error
 from mini_tf.training.machine import compiled as compiling
-from mini_tf.training.machine import trial_passes as compile_trial
+from mini_tf.training.machine import trial_passes
 from mini_tf.training.machine.compiled import CompiledTask, varying_dims
 from mini_tf.training.machine.device import EXPLICIT, RECORDED, Setup
 from mini_tf.training.machine.trial_passes import compile_failure, sample_failure, without_failing_compiler
@@ -273,7 +273,7 @@ def test_if_one_process_cannot_compile_none_does(monkeypatch: pytest.MonkeyPatch
 
 def test_doctor_tries_to_compile_only_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    monkeypatch.setattr(compile_trial, "sample_failure", lambda device: f"CppCompileError: no room for {device}")
+    monkeypatch.setattr(trial_passes, "sample_failure", lambda device: f"CppCompileError: no room for {device}")
     assert json.loads(minitf("doctor", "--json").stdout)["result"]["compile"].startswith(
         "not tried (--compile tries it); "
     )
