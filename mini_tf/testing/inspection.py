@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from mini_tf.inspection._attention_maps import heads_of
-from mini_tf.inspection._capture import Capture, capture
+from mini_tf.inspection._capture import Capture, capture, softmax_statistics
 from mini_tf.inspection._heads import ROLES, HeadIndex, repeated_tokens, role_of, scores_on
 from mini_tf.inspection._memory_layers import memory_layers, recorded
 from mini_tf.inspection._modules import analyze_positions, encoding_of, forward_flops, memory_of, module_parameters
@@ -58,6 +58,12 @@ def every_parameter_is_counted_once(settings: ModelSettings) -> None:
     assert not wrong, f"parameters must be counted once, not: {wrong}"
     total, in_parts = sum(p.numel() for p in model.parameters()), sum(part.parameters for part in parts)
     assert in_parts == total, f"parts must have {total} parameters: {in_parts}"
+    for part in parts:
+        size = sum(map(math.prod, part.shapes.values()))
+        assert (part.parameters, part.bytes) == (size, 8 * size), (
+            f"{part.name}: {size} parameters are counted as {part.parameters} in {part.bytes} bytes"
+        )
+        assert size or part.tied is not None, f"{part.name} has no parameters and no tied ones"
 
 
 def flops_and_memory_match_the_model(settings: ModelSettings) -> None:
@@ -65,9 +71,12 @@ def flops_and_memory_match_the_model(settings: ModelSettings) -> None:
     work = forward_flops(model)
     for name in ("stack", "logits", "forward", "training"):
         assert 0 < getattr(work, name) < math.inf, f"FLOPs of {name}: {getattr(work, name)}"
+    per = "pair" if model.needs_source else "token"
+    assert work.per == per, f"FLOPs must be per {per}: {work.per}"
     optimizer = settings_of("optimizers", "adamw")()
     assert isinstance(optimizer, OptimizerSettings)
     memory, weights = memory_of(model, optimizer), sum(p.numel() * p.element_size() for p in model.parameters())
+    assert memory.weights == weights, f"weights take {memory.weights} bytes, not {weights}"
     assert 2 * weights <= memory.training < math.inf, (
         f"training must take more than the {2 * weights} bytes of weights and gradients: {memory.training}"
     )
@@ -97,10 +106,14 @@ def positions_of_every_embedding_are_finite(settings: ModelSettings) -> None:
         kernels |= {} if found.rotary is None else {"rotary": found.rotary.kernel}
         kernels |= {} if found.vectors is None else {"vectors": found.vectors.kernel}
         for name, kernel in kernels.items():
+            n = min(CONTEXT, model.context)
+            assert len(kernel) == n, f"{path}: {name} must have {n} distances, not {len(kernel)}"
             assert all(map(math.isfinite, kernel)), f"{path}: {name} must be finite: {kernel}"
         assert (found.vectors is not None) == ("embed" in encoding.applies_to), (
             f"{path}: vectors if and only if it changes embeddings"
         )
+        if found.vectors is not None:
+            _check_cosines(found.vectors.similarity, len(found.vectors.positions), path)
 
 
 def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
@@ -118,6 +131,14 @@ def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
     for mixer in captured.attention:
         masked = mixer.weights[..., mixer.lead :].masked_select(~mixer.mask[:, None])
         assert not masked.any(), f"{mixer.kind} layer {mixer.layer}: weights must be 0 where the mask is False"
+    heads = [(mixer.kind, mixer.layer, n) for mixer in captured.attention for n in range(mixer.weights.shape[1])]
+    statistics = softmax_statistics([captured])
+    message = "softmax statistics must contain each head once"
+    assert sorted((head.kind, head.layer, head.head) for head in statistics) == sorted(heads), message
+    for head in statistics:
+        where, entropy = f"{head.kind} layer {head.layer} head {head.head}", head.normalised
+        within = math.isnan(entropy) or -_CLOSE <= entropy <= 1 + _CLOSE
+        assert within, f"{where}: the normalized entropy must be in [0, 1]: {entropy}"
 
 
 def head_measures_are_in_range(settings: ModelSettings) -> None:
@@ -200,6 +221,9 @@ def word_vectors_are_hidden_states_of_its_tokens(settings: ModelSettings) -> Non
     one, other = (call.inputs[0, where.tokens].mean(dim=0) for call, where in zip((first, second), found, strict=True))
     expected = torch.dot(one, other) / (one.norm() * other.norm())
     assert_same(layers[0].cosines[0, 1], expected, f"the vectors before the first layer must be the input of {name}")
+    for layer in layers:
+        _check_cosines(layer.cosines, len(sentences), f"layer {layer.number}")
+        assert math.isfinite(layer.baseline), f"layer {layer.number}: the baseline must be finite: {layer.baseline}"
 
 
 def feed_forward_layers_are_sums_of_memories(settings: ModelSettings) -> None:
@@ -219,6 +243,11 @@ def feed_forward_layers_are_sums_of_memories(settings: ModelSettings) -> None:
                 hooks.enter_context(recorded(one.stack, partial(check, one.name)))
         model(Tokens(random_ids(1)), source_for(model, 1))
     assert sorted(seen) == sorted(expected), f"layers that must be recorded once: {expected}, not {seen}"
+
+
+def _check_cosines(cosines: Tensor, n: int, where: str) -> None:
+    assert cosines.shape == (n, n), f"{where}: {list(cosines.shape)} cosines of {n} vectors"
+    assert (cosines.abs() <= 1 + _CLOSE).all(), f"{where}: cosines must be in [-1, 1]"
 
 
 def _occurrence(text: str, sought: str) -> Occurrence:

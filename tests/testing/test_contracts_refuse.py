@@ -1,5 +1,7 @@
 """Contracts refuse what they are for: mixers, positions and models with one fault each, beside the same without it."""
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -9,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from toys import Fading, FadingMean
 
+from mini_tf import testing
 from mini_tf.nn.attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, MixerSettings, RecurrentUnit
 from mini_tf.nn.model import Model, ModelSettings, OneStack
@@ -18,7 +21,7 @@ from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import settings_of
-from mini_tf.testing import Case, attention, cross_attention, models, positions, run_all
+from mini_tf.testing import Case, attention, checks_of, cross_attention, models, positions, run_all
 
 
 def test_all_checks_run_and_each_that_fails_is_named() -> None:
@@ -28,6 +31,24 @@ def test_all_checks_run_and_each_that_fails_is_named() -> None:
     with pytest.raises(AssertionError, match=r"first: ValueError: .*\nthird: RuntimeError: "):
         run_all(cases)
     assert ran == ["second"]
+
+
+def test_every_check_of_a_contract_is_found() -> None:
+    """A check of another form, as one with a second parameter, would be left out of its contract in silence."""
+    modules = [importlib.import_module(f"mini_tf.testing.{one.name}") for one in pkgutil.iter_modules(testing.__path__)]
+    found = {one.__name__: checks_of(one.__name__) for one in modules if hasattr(one, "checks_of")}
+    assert {name.rpartition(".")[2]: len(checks) for name, checks in found.items()} == {
+        "baselines": 3,
+        "corpora": 5,
+        "datasets": 16,
+        "inspection": 9,
+        "noises": 6,
+        "objectives": 14,
+        "optimizers": 15,
+        "pipelines": 11,
+        "schedules": 9,
+        "tokenizers": 6,
+    }
 
 
 def refuses(case_name: str, cases: Iterable[Case], message: str) -> None:
