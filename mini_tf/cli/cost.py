@@ -185,13 +185,13 @@ def _print_lengths(
         rows = [[one.layer.name, *_length_cells(cost)] for one in measured for cost in one.costs]
         console.show(table, LENGTH_HEADERS, rows)
         console.show(sentence, LENGTH_MEANING)
-    slopes = {one.layer.name: one.slope for one in measured if one.slope is not None}
+    slopes = [(one.layer.name, one.slope) for one in measured if one.slope is not None]
     lines = [
         f"{name}: time ~ L^{slope.exponent:.2f} (standard error {slope.error:.2f}),"
         f" fitted to {slope.first:,} to {slope.last:,} tokens"
-        for name, slope in slopes.items()
+        for name, slope in slopes
     ]
-    metrics = {f"slope.{name}": slope.exponent for name, slope in slopes.items()}
+    metrics = {f"slope.{name}": slope.exponent for name, slope in slopes}
     console.output("\n".join(lines), metrics=metrics, result=result)
 
 

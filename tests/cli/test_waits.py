@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from data_of import dataset_of
 from mini_tf.cli.terminal import console, loading, waits
 from mini_tf.cli.terminal.waits import AGAIN, waits_of
 from mini_tf.data.raw import RawData
+from mini_tf.data.tokenization import guard
 from mini_tf.data.tokenization.guard import interruptible_call
 from mini_tf.recipe.data import Data
 from mini_tf.system.progress import ProgressCallback, progress_display, show_progress
@@ -201,6 +204,20 @@ def test_a_line_on_stdout_ends_the_line_that_is_shown_in_place(monkeypatch: pyte
     terminal.print_output("text")
     terminal.print_output("more")
     assert shown.getvalue() == "\r\x1b[Kcomputing ...\r\x1b[Ktext\nmore\n"
+
+
+def test_the_thread_of_such_work_has_ended_when_its_result_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork beside a living thread is an error."""
+
+    class Lingering(Future[object]):
+        def set_result(self, result: object) -> None:
+            super().set_result(result)
+            time.sleep(0.3)
+
+    monkeypatch.setattr(guard, "Future", Lingering)
+    before = threading.active_count()
+    assert interruptible_call(lambda: 7) == 7
+    assert threading.active_count() == before
 
 
 def test_work_that_cannot_be_interrupted_is_left_at_once() -> None:

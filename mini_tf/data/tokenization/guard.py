@@ -11,7 +11,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as OutOfTime
 from typing import Any, NamedTuple, TypeVar
 
@@ -43,14 +43,14 @@ def call_guarded(doing: str, work: Callable[[], Result], n_bytes: int | None = N
 
 def _in_time(doing: str, work: Callable[[], Result], seconds: float) -> Result:
     try:
-        return _in_thread(work).result(seconds)
+        return _in_thread(work)[0].result(seconds)
     except OutOfTime:  # not the built-in TimeoutError before Python 3.11
         hint = "use another tokenizer, or raise the limit with MINITF_LIMITS=tokenizer_seconds=600"
         raise DataFault(f"the tokenizer timed out after {seconds:,.0f} seconds of {doing}", hint=hint) from None
 
 
-def _in_thread(work: Callable[[], Result]) -> Future[Result]:
-    """The result of `work`, or its error, from a daemon thread."""
+def _in_thread(work: Callable[[], Result]) -> tuple[Future[Result], threading.Thread]:
+    """The result of `work`, or its error, and the daemon thread that it comes from."""
     future: Future[Result] = Future()
 
     def run() -> None:
@@ -59,8 +59,9 @@ def _in_thread(work: Callable[[], Result]) -> Future[Result]:
         except BaseException as error:
             future.set_exception(error)
 
-    threading.Thread(target=run, name="tokenizer", daemon=True).start()
-    return future
+    thread = threading.Thread(target=run, name="tokenizer", daemon=True)
+    thread.start()
+    return future, thread
 
 
 @contextlib.contextmanager
@@ -89,10 +90,10 @@ _POLL_SECONDS = 0.1
 
 
 def interruptible_call(work: Callable[[], Result]) -> Result:
-    """The result of `work`, from a thread; an interrupt does not wait for it."""
-    future = _in_thread(work)
-    while not future.done():
-        wait([future], _POLL_SECONDS)
+    """The result of `work`, from a thread that has ended, so that the process may fork; an interrupt does not wait."""
+    future, thread = _in_thread(work)
+    while thread.is_alive():
+        thread.join(_POLL_SECONDS)
     return future.result()
 
 
