@@ -1,7 +1,8 @@
 """Examples of a dataset, and their labels: names of classes, or mean and scale of numbers (config.json of a run)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -67,8 +68,13 @@ class Labels:
     n_texts: Annotated[Whole, Field(ge=1, le=2)] = 1
     lax: tuple[str, ...] = ()
 
+    @cached_property
+    def ids(self) -> Mapping[str, int]:
+        """The id of each class."""
+        return {name: n for n, name in enumerate(self.names)}
+
     def to_json(self) -> dict[str, Any]:
-        fields = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        fields = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
         if not self.lax:  # as in most data, whose hash is that of earlier versions
             del fields["lax"]
         return fields

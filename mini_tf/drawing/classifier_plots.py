@@ -74,7 +74,7 @@ def _list_confusions(counts: np.ndarray, names: Sequence[str], title: str, *, co
     text.append_text(table(("true", "predicted", "count", "share"), rows, colored=colored, width=width)).append("\n")
     left = np.count_nonzero(off) - len(cells)
     shown = f"the {len(cells)} most frequent of {len(cells) + left}" if left else "all"
-    more = "; --confusion FILE.png for all" * bool(left)
+    more = "; --confusion FILE.png for all" if left else ""
     add_sentence(text, f"Confusions of {len(names)} classes: {shown} shown{more}.", width)
     return finish(text)
 

@@ -28,7 +28,7 @@ from mini_tf.recipe.recipe import Recipe
 from mini_tf.run.identity import Identity
 from mini_tf.run.location import RunLocation, explicit_folder, versions
 from mini_tf.scores import packages_of, require
-from mini_tf.system.errors import DataFault, RecipeFault, RunFault, Unavailable
+from mini_tf.system.errors import DataFault, RecipeFault, RunFault
 from mini_tf.system.processes import is_trial
 from mini_tf.system.progress import show_progress
 from mini_tf.system.seeds import seed_of
@@ -36,7 +36,9 @@ from mini_tf.trained.architecture import Architecture
 from mini_tf.trained.opening import read_fully_trainable
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine.device import Setup, available_cores
-from mini_tf.training.machine.hardware import contended, return_freed_memory
+from mini_tf.training.machine.graph_choice import decide_graphs
+from mini_tf.training.machine.hardware import contended
+from mini_tf.training.machine.malloc import return_freed_memory
 from mini_tf.training.machine.memory import fitting_micro_batch, refuse_too_large
 from mini_tf.training.machine.trial_passes import StepTimer, compile_failure, without_failing_compiler
 from mini_tf.training.machine.tuning import LONGEST, RunLength, tune
@@ -234,30 +236,3 @@ def decide_setup(parts: Parts, say: Report) -> Setup:
     decided = cached_tuning(shape, work, setup, find, say)
     decided.apply()  # fewer threads may be faster
     return decided
-
-
-def decide_graphs(setup: Setup, recipe: Recipe, processes: int) -> Setup:
-    """The setup with `graphs` decided. Raises Unavailable if the recipe wants graphs that cannot be."""
-    wanted, obstacle = recipe.runtime.graphs, _obstacle(setup, recipe, processes)
-    if wanted is True and obstacle:
-        raise Unavailable(f"runtime.graphs: {obstacle}", hint="runtime.graphs=auto")
-    if setup.device.type != "cuda":
-        return setup
-    reason = "set in the recipe" if wanted != "auto" else obstacle or "no launch of single kernels"
-    return setup.decided("graphs", wanted is not False and obstacle is None, reason)
-
-
-def _obstacle(setup: Setup, recipe: Recipe, processes: int) -> str | None:
-    """Why steps cannot be captured; None: they can, unless the first steps show that the model waits for the device."""
-    runtime, optimizer = recipe.runtime, recipe.optimizer
-    if setup.device.type != "cuda":
-        return f"CUDA graphs need a GPU of NVIDIA, the device is {setup.device}"
-    if processes > 1:
-        return f"{processes} processes exchange gradients in a step"
-    if runtime.reduce == "tree":
-        return "runtime.reduce is tree"
-    if recipe.train.stream:
-        return "train.stream hands a state from row to row"
-    if not optimizer.CAPTURABLE:
-        return f"the optimizer {optimizer.kind} is not capturable"
-    return None

@@ -161,9 +161,9 @@ def _vocabulary_warning(parts: Parts) -> str | None:
     is_large = tokens < MIN_TOKENS_PER_ENTRY * size and fitting < size
     if settings.path is not None or not settings.uses_vocab_size or not is_large:
         return None
-    limit = f" (tokenizer.vocab_size is {settings.vocab_size:,}, but the data yield no more)"
-    shown = f"{size:,}" + limit * (size < settings.vocab_size)
-    problem = f"a vocabulary of {shown} is large for {tokens:,} training tokens: most entries are rare"
+    asked = settings.vocab_size
+    limit = f" (tokenizer.vocab_size is {asked:,}, but the data yield no more)" if size < asked else ""
+    problem = f"a vocabulary of {size:,}{limit} is large for {tokens:,} training tokens: most entries are rare"
     return f"{problem}; try tokenizer.vocab_size={fitting}"
 
 
@@ -262,9 +262,9 @@ def overfitting(epochs: float, train_loss: float, val_loss: float, objective: Ob
     unlike = " and ".join(key.removesuffix("_rate").replace("_", " ") for key in keys)
     if unlike:
         return f"{start}, mean training loss with {unlike} {train_loss:.2f}"
-    hint = "; the model overfits: more training data, fewer steps or dropout would help"
     overfits = val_loss - train_loss > WIDE_GAP * val_loss
-    return f"{start}, mean training loss since the previous evaluation {train_loss:.2f}{hint * overfits}"
+    hint = "; the model overfits: more training data, fewer steps or dropout would help" if overfits else ""
+    return f"{start}, mean training loss since the previous evaluation {train_loss:.2f}{hint}"
 
 
 def copying(sample: str, store: Store, tokenizer: Tokenizer) -> str:

@@ -75,13 +75,13 @@ def streaming_rules(data: Data, train: Train, dataset: DatasetSettings, objectiv
         return
     if "-" in (data.train if isinstance(data.train, tuple) else (data.train,)):
         yield Rule("data.streaming", "stdin cannot be read in parts; save it as a file", ("data.train",))
-    of_whole, tokens = data.split.tail or data.split.folds is not None, train.batch_tokens
+    of_whole, by_tokens = data.split.tail or data.split.folds is not None, train.batch_tokens is not None
     documents = "needs all documents of a corpus; give"
     for is_broken, key, message in (
         (of_whole, "data.split", f"{data.split} {documents} a share such as 5%"),
         (data.max_train_samples is not None, "data.max_train_samples", f"{documents} fewer files"),
         (data.pack == "none", "data.pack", "none needs the lengths of all documents; use concat or docs"),
-        (tokens, "train.batch_tokens", "streamed rows have train.context tokens each; use train.batch_size"),
+        (by_tokens, "train.batch_tokens", "streamed rows have train.context tokens each; use train.batch_size"),
         (train.stream, "train.stream", "needs the rows of a corpus in order; use train.stream: false"),
     ):
         if is_broken:

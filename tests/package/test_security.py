@@ -371,7 +371,7 @@ ALONE = {
     # again at what is installed
     "importlib": {"recipe/kinds.py", "recipe/kind_folders.py", "testing/kinds.py", "cli/terminal/help.py"},
     "gzip": {"drawing/pages.py"},  # packs the numbers of a page, which a browser unpacks
-    "ctypes": {"training/machine/hardware.py"},  # asks glibc to keep freed memory
+    "ctypes": {"training/machine/malloc.py"},  # asks glibc to keep freed memory
     # whether rank 0, or torchrun, is there; `minitf serve`, on 127.0.0.1
     "socket": {"system/processes.py", "serving/listening.py"},
     # keeps matplotlib from starting any; --nproc starts this program; a contract for developers, who call it themselves

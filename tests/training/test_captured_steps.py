@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from mini_tf.data.batch import Batch, Rows
-from mini_tf.jobs.assembling import decide_graphs
 from mini_tf.nn.cuda_graphs import NotCapturable
 from mini_tf.nn.state import State
 from mini_tf.nn.tokens import Tokens
@@ -27,6 +26,7 @@ from mini_tf.training.captured_steps import MOST_GRAPHS, CapturedSteps
 from mini_tf.training.divergence import Tolerance
 from mini_tf.training.loop import DivergedStep, LossScale, Progress, Report, train
 from mini_tf.training.machine.device import Setup
+from mini_tf.training.machine.graph_choice import decide_graphs
 from mini_tf.training.optimizer import build
 from mini_tf.training.training import Training
 

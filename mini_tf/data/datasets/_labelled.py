@@ -273,9 +273,9 @@ def class_labels(values: Iterable[Sequence[str]], names: Sequence[str] | None) -
 
 def class_ids(example: Example, labels: Labels) -> list[int]:
     """The ids of an example's classes; DataFault if one is unknown."""
-    if unknown := [name for name in example.labels if name not in labels.names]:
+    if unknown := [name for name in example.labels if name not in labels.ids]:
         raise unknown_label(unknown[0], labels.names, example.where)
-    return [labels.names.index(name) for name in example.labels]
+    return [labels.ids[name] for name in example.labels]
 
 
 def encode_parts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[np.ndarray]]:

@@ -100,8 +100,8 @@ def _proof(loaded: LoadedModel, code: ModelCode, folder: Path) -> Parity:
     if "tokens" in computed:
         by_case["most probable tokens"] = below_the_largest(loaded, computed["tokens"], inputs)
     reader = f"a Python without minitf, and transformers {version}" if version else "a Python without minitf"
-    largest, outputs = max_or_nan(by_case.values()), ("outputs", "fp32")
-    return Parity(largest, size, by_case, reader, code.architecture, *outputs, tolerance=TOLERANCE)
+    largest = max_or_nan(by_case.values())
+    return Parity(largest, size, by_case, reader, code.architecture, "outputs", "fp32", tolerance=TOLERANCE)
 
 
 def reference(loaded: LoadedModel, batch: Batch) -> Tensor:

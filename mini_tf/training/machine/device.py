@@ -27,7 +27,7 @@ from mini_tf.system.errors import Unavailable
 from mini_tf.system.processes import ProcessRank, process_rank
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine.compiled import compiled_task
-from mini_tf.training.machine.hardware import keep_freed_memory
+from mini_tf.training.machine.malloc import keep_freed_memory
 
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _DETERMINISTIC_CUBLAS = (":4096:8", ":16:8")
