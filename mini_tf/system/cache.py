@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,6 +63,9 @@ def cache_folder() -> Path:
     except (OSError, RuntimeError) as error:
         fault = f"cannot create the cache folder: {reason_of(error)}"
         raise StorageFault(fault, hint="set MINITF_CACHE to a writable folder") from None
+    loaded: Any = sys.modules.get("tempfile")
+    if loaded and os.environ.get("TMPDIR") == str(folder):
+        loaded.tempdir = None  # a library may have asked before the folder existed: Python then took /tmp for good
     return folder
 
 

@@ -354,7 +354,10 @@ def test_the_cache_of_libraries_lies_in_ours(monkeypatch: pytest.MonkeyPatch, tm
     places = [Path(os.environ[name]) for name in names]
     assert all(place.is_relative_to(cache_path()) for place in places)
     assert not (tmp_path / "here").exists()
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    assert tempfile.gettempdir() != str(tmp_path / "here")  # asked for too early
     assert cache_folder() == cache_path() == tmp_path / "here"
+    assert tempfile.gettempdir() == str(tmp_path / "here")
     monkeypatch.delenv("MINITF_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_folder() == cache_path() == tmp_path / ".cache" / "minitf"
