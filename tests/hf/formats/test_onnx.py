@@ -32,7 +32,7 @@ VOCABULARY = Vocabulary(
     400, pad=0, unk=1, separator=2, mask=3, sentinels=tuple(range(4, 104)), texts=("a", " b", "c") * 134
 )
 REFUSED = {
-    "classify-nano": "CharacterFeatures has no graph",
+    **dict.fromkeys(("classify-nano", "multi-label-nano"), "CharacterFeatures has no graph"),
     "tag-nano": "WordFeatures has no graph",
     **dict.fromkeys(("linear-nano", "performer-nano"), "has no graph, since its sums are over chunks"),
     **dict.fromkeys(("sru-nano", "srupp-nano"), "Recurrence has no graph"),
