@@ -42,7 +42,7 @@ def summarize(head: Head, unit: str) -> str:
         return "; ".join([*parts, f"no measures, because no {unit} of this text attends to two or more"])
     distance = m.get("distance")
     mean_distance = "" if distance is None else f", mean distance {distance:.1f} {unit}s"
-    on_text = "on this text " * bool(parts)
+    on_text = "on this text " if parts else ""
     means = f"mean normalized entropy {m['entropy']:.2f}, mean largest weight {m['max']:.2f}{mean_distance}"
     return "; ".join([*parts, f"{on_text}{means}"])
 

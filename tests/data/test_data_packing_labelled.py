@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mini_tf.data.batch import Batch, Rows
 from mini_tf.data.examples import ASSISTANT, Example, Labels
-from mini_tf.data.packing import Packing, Shape
+from mini_tf.data.packing import Packing, Shape, _opened
 from mini_tf.data.store import in_memory
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
@@ -268,3 +268,15 @@ def test_a_step_that_reaches_into_the_next_epoch_has_the_rows_of_both(form: str,
     [joined] = got
     assert unpadded(joined) == [rows[n] for n in chosen.rows]
     np.testing.assert_array_equal(joined.keys, chosen.keys)
+
+
+@pytest.mark.parametrize("before", [(), (8, 9)], ids=["none", "two"])
+def test_tokens_that_a_template_puts_before_a_text_have_no_label(before: tuple[int, ...]) -> None:
+    """In place of the first column, which is for one such token."""
+    labels = np.array([[np.nan, 0.0, 1.0]], np.float32)
+    rows = Rows(np.array([[2, 5, 6]]), np.zeros(1, np.uint64), np.array([[1, 1, 1]]), labels=labels)
+    opened = _opened(rows, before)
+    assert opened.ids.tolist() == [[*before, 5, 6]]
+    assert opened.segments is not None
+    assert opened.segments.tolist() == [[1] * (len(before) + 2)]
+    np.testing.assert_array_equal(opened.labels, [[*[np.nan] * len(before), 0.0, 1.0]])

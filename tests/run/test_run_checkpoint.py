@@ -124,6 +124,28 @@ def test_rotation_keeps_the_best_where_it_alone_has_the_network_of_the_objective
     assert checkpoints.steps() == [30, 10]
 
 
+def test_rotation_makes_the_new_names_durable_before_it_removes_anything(tmp_path: Path) -> None:
+    """Else a crash could leave a half-removed checkpoint under its own name."""
+    operations: list[str] = []
+
+    class Traced(Disk):
+        def rename(self, old: Path, new: Path) -> None:
+            operations.append("rename")
+            super().rename(old, new)
+
+        def sync(self, folder: Path) -> None:
+            operations.append("sync")
+            super().sync(folder)
+
+        def remove(self, path: Path) -> None:
+            operations.append("remove")
+            super().remove(path)
+
+    saved(tmp_path, 10, 20, 30)
+    Checkpoints(tmp_path / "checkpoints", "run-1", Traced()).rotate(1, 0)
+    assert operations == ["rename", "rename", "sync", "remove", "remove", "sync"]
+
+
 def test_a_file_that_changed_within_one_tick_of_its_time_is_hashed_again(tmp_path: Path) -> None:
     """As many bytes, and the same time of change by `os.utime`."""
     hashes, file = FileHashes(), tmp_path / "file"
@@ -147,6 +169,10 @@ def test_saving_a_step_whose_checkpoint_is_damaged_sets_that_aside(tmp_path: Pat
     checkpoints.save(20, parts(21), score=None)
     assert (checkpoints.verify(20).folder / MODEL).read_bytes() == parts(21)[MODEL]
     assert sorted(os.listdir(checkpoints.folder)) == [".bad-step-00000020.0", "step-00000010", "step-00000020"]
+    for number in (1, 2):  # damaged again, and again: none that was set aside is lost
+        flip(checkpoints.path(20) / COUNTERS)
+        checkpoints.save(20, parts(21), score=None)
+        assert (checkpoints.folder / f".bad-step-00000020.{number}").is_dir()
 
 
 def test_a_checkpoint_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:

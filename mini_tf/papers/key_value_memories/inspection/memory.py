@@ -224,7 +224,7 @@ class _Memory:
     def pictures(self) -> Iterator[Picture]:
         yield partial(sentence, "")
         votes = "  ".join(label(token) for token, _ in self.votes)
-        yield partial(line, f"memory {self.memory}{'  votes: ' * bool(votes)}{votes}")
+        yield partial(line, f"memory {self.memory}  votes: {votes}" if votes else f"memory {self.memory}")
         if not self.triggers:
             yield partial(sentence, "It was never active.")
             return
