@@ -37,7 +37,7 @@ from mini_tf.trained.opening import read_fully_trainable
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine.device import Setup, available_cores
 from mini_tf.training.machine.graph_choice import decide_graphs
-from mini_tf.training.machine.hardware import contended
+from mini_tf.training.machine.hardware import bf16_gain, contended
 from mini_tf.training.machine.malloc import return_freed_memory
 from mini_tf.training.machine.memory import fitting_micro_batch, refuse_too_large
 from mini_tf.training.machine.trial_passes import StepTimer, compile_failure, without_failing_compiler
@@ -231,7 +231,7 @@ def decide_setup(parts: Parts, say: Report) -> Setup:
         keys = (f"{'train' if key == 'micro_batch_size' else 'runtime'}.{key}" for key in sorted(setup.undecided))
         most = f"at most {LONGEST:g} s plus compilation (skipped for those given: {' '.join(keys)})"
         with show_progress(f"measuring the fastest settings, {most}"):
-            return tune(setup, work, StepTimer(parts.task, single_rows), partial(contended, cores))
+            return tune(setup, work, StepTimer(parts.task, single_rows), partial(contended, cores), bf16_gain)
 
     decided = cached_tuning(shape, work, setup, find, say)
     decided.apply()  # fewer threads may be faster

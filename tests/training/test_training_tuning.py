@@ -25,13 +25,15 @@ from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.system.errors import DataFault, StorageFault
 from mini_tf.training.feed import Feed
-from mini_tf.training.machine import tuning, tuning_cache
+from mini_tf.training.machine import hardware, tuning, tuning_cache
 from mini_tf.training.machine.device import Setup, available_cores
 from mini_tf.training.machine.hardware import contended
 from mini_tf.training.machine.trial_passes import StepTimer
 from mini_tf.training.machine.tuning import (
     BUSY,
     LONGEST,
+    PROMISING,
+    PROMISING_SHARE,
     ROUNDS,
     SHARE,
     SHORT,
@@ -92,7 +94,16 @@ def test_fast_units_for_bf16_are_found_and_told_in_figures() -> None:
     assert found.record == {**found.settings, "measured": found.measured}
 
 
-def test_a_machine_without_units_for_bf16_tries_it_once_warm_and_no_further() -> None:
+def test_a_machine_without_units_for_bf16_tries_no_step_in_it() -> None:
+    machine = Machine(0.01, bf16=5.0)
+    found = tune(setup(), work(20_000), machine, bf16_gain=lambda: 0.2)
+    assert found.precision == "fp32"
+    assert found.reasons["precision"] == "matrix products in bf16 are 5.0 times slower"
+    assert not any(tried.precision == "bf16" for tried, _ in machine.tried)
+    assert not found.provisional
+
+
+def test_fast_products_in_slow_steps_are_tried_once_warm_and_no_further() -> None:
     machine = Machine(0.01, bf16=5.0)
     found = tune(setup(), work(20_000), machine)
     assert found.precision == "fp32"
@@ -114,8 +125,8 @@ def test_a_first_try_that_had_to_prepare_kernels_is_no_verdict() -> None:
 
 
 @pytest.mark.parametrize("steps", [10, 155])
-def test_a_run_under_ten_seconds_tries_nothing_and_says_so(steps: int) -> None:
-    machine = Machine(0.004, bf16=0.1, threads={1: 0.1})
+def test_a_run_under_five_seconds_tries_nothing_and_says_so(steps: int) -> None:
+    machine = Machine(0.002, bf16=0.1, threads={1: 0.1})
     start = setup()
     found = tune(start, work(steps), machine)
     assert found.settings == start.settings
@@ -125,9 +136,9 @@ def test_a_run_under_ten_seconds_tries_nothing_and_says_so(steps: int) -> None:
     assert machine.spent <= 0.02 * SHORT
 
 
-def test_a_clock_that_runs_out_in_ten_seconds_is_not_even_looked_at() -> None:
+def test_a_clock_that_runs_out_in_five_seconds_is_not_even_looked_at() -> None:
     machine = Machine(1.0)
-    assert tune(setup(), RunLength(16, Horizon(seconds=9.0)), machine).reasons["precision"] == TOO_SHORT
+    assert tune(setup(), RunLength(16, Horizon(seconds=4.9)), machine).reasons["precision"] == TOO_SHORT
     assert machine.tried == []
 
 
@@ -146,25 +157,55 @@ def test_a_first_row_that_took_long_is_looked_at_again_with_more_rows() -> None:
 @pytest.mark.parametrize("steps", [50, 1000, 30_000])
 @pytest.mark.parametrize("bf16", [0.3, 1.4, 5.0])
 @pytest.mark.parametrize("threads", [2, 64])
-def test_all_tries_together_take_a_small_share_of_the_run(row: float, steps: int, bf16: float, threads: int) -> None:
+@pytest.mark.parametrize("gain", [0.2, 1.5, PROMISING])
+def test_all_tries_together_take_a_small_share_of_the_run(
+    row: float, steps: int, bf16: float, threads: int, gain: float
+) -> None:
     machine = Machine(row, bf16, threads={threads // 2: 1.5, 1: float(threads)}, passes={8: 1.4, 4: 1.4})
-    tune(setup(threads=threads, undecided=ALL - {"compile"}), work(steps), machine)
-    assert machine.spent <= max(min(LONGEST, SHARE * row * 16 * steps), 3 * row)
+    tune(setup(threads=threads, undecided=ALL - {"compile"}), work(steps), machine, bf16_gain=lambda: gain)
+    share = PROMISING_SHARE if gain == PROMISING else SHARE
+    assert machine.spent <= max(min(LONGEST, share * row * 16 * steps), 3 * row)
 
 
 def test_a_run_of_minutes_tries_bf16_on_few_rows_but_threads_and_passes_on_whole_ones_only() -> None:
     machine = Machine(1.5 / 16, bf16=0.4, threads={1: 0.5}, passes={8: 0.5})
-    found = tune(setup(), RunLength(16, Horizon(seconds=100.0)), machine)
+    found = tune(setup(), RunLength(16, Horizon(seconds=100.0)), machine, bf16_gain=lambda: 1.5)
     assert found.precision == "bf16"
     assert (found.threads, found.micro_batch_size) == (2, 16)
     assert found.reasons["threads"] == found.reasons["micro_batch_size"] == TOO_EXPENSIVE
     assert not found.provisional
-    assert found.reasons["precision"] == "600 ms per step against 1,500 in fp32, measured on 1 of 16 rows"
-    assert {rows for tried, rows in machine.tried if tried.precision == "bf16"} == {1}
+    assert found.reasons["precision"] == "600 ms per step against 1,500 in fp32, measured on 2 of 16 rows"
+    assert {rows for tried, rows in machine.tried if tried.precision == "bf16"} == {2}
     long = Machine(1.5 / 16, bf16=0.4, threads={1: 0.5}, passes={8: 0.5})
     found = tune(setup(undecided=ALL - {"compile"}), work(20_000), long)
     assert (found.threads, found.micro_batch_size) == (1, 8)
     assert {rows for tried, rows in long.tried if tried.threads == 1 or tried.micro_batch_size < 16} == {16}
+
+
+def test_a_run_of_seconds_tries_bf16_on_whole_batches_where_products_are_twice_as_fast() -> None:
+    """Few rows would hide what it gains: their time is that of small operations."""
+
+    def measure(setup: Setup, rows: int, turn: int) -> float:
+        tried.append((setup.precision, rows))
+        return 0.03 + rows * 0.001 if setup.precision == "bf16" else 0.02 + rows * 0.005
+
+    for gain, expected in ((PROMISING, ("bf16", 16)), (PROMISING - 0.01, ("fp32", 2))):
+        tried: list[tuple[str, int]] = []
+        assert tune(setup(), work(118), measure, bf16_gain=lambda gain=gain: gain).precision == expected[0]
+        assert {rows for precision, rows in tried if precision == "bf16"} == {expected[1]}
+
+
+def test_other_programs_are_looked_for_only_where_something_is_to_be_compared() -> None:
+    def look() -> bool:
+        raise AssertionError("it takes a tenth of a second")
+
+    assert tune(setup(), work(100), Machine(0.01), look, bf16_gain=lambda: 0.2).reasons["threads"] == TOO_EXPENSIVE
+
+
+def test_the_gain_of_bf16_is_a_ratio_of_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    speeds = {torch.float32: 3e11, torch.bfloat16: 9e11}
+    monkeypatch.setattr(hardware, "_best_of", lambda n, device, dtype, seconds: speeds[dtype])
+    assert hardware.bf16_gain() == pytest.approx(3)
 
 
 def test_fewer_threads_are_at_worst_slower_by_as_much_as_they_are_fewer() -> None:
@@ -425,6 +466,8 @@ def test_a_run_that_measured_learns_what_one_learns_that_was_told_the_same(
         changes = [f"{tiny_model('decoder')[:-1]}, attention: window}}", "train.stream=true", *few]
     monkeypatch.setattr(tuning, "SHORT", 0.0)
     monkeypatch.setattr(tuning, "SHARE", 1e9)
+    monkeypatch.setattr(tuning, "PROMISING_SHARE", 1e9)
+    monkeypatch.setattr(assembling, "bf16_gain", lambda: inf)
     monkeypatch.setattr(tuning, "NOISY", inf)
     monkeypatch.setattr(tuning, "LONGEST", inf)
     monkeypatch.setattr(assembling, "contended", lambda threads: False)

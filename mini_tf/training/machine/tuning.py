@@ -1,13 +1,15 @@
-"""Tuning of `auto` settings: alternatives are timed on the run's own model, in at most 3 % of the run's time.
+"""Tuning of `auto` settings: alternatives are timed on the run's own model, in a small share of the run's time.
 
-Nothing is measured for a run under ten seconds or with other programs on the CPU. Settings are tuned one by one, by
+Nothing is measured for a run under five seconds or with other programs on the CPU. Settings are tuned one by one, by
 expected gain: precision, threads, micro-batch size and, for long runs, compilation; the others without compilation,
 which would take longer than they do. Every value is warmed up, then all are measured in turn, and their medians
-compared. A value replaces the safe default only if it is clearly faster.
+compared. A value replaces the safe default only if it is clearly faster. Half precision is measured only where matrix
+products alone are faster in it, which takes no more than some hundredths of a second to find out.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from statistics import median
 from typing import Any
 
@@ -15,10 +17,13 @@ from mini_tf.system.errors import compiler_reason, is_out_of_memory
 from mini_tf.training.machine.device import Setup, missing_compiler
 from mini_tf.training.schedule import Horizon
 
-SHORT = 10.0
+SHORT = 5.0
 """Runs shorter than this, in seconds, are not tuned."""
 SHARE = 0.03
 """Largest share of the estimated time of a run for all measurements, without compilation."""
+PROMISING, PROMISING_SHARE = 2.0, 0.1
+"""From this gain of matrix products on, the largest share for measuring bf16, which saves a third of the run or more;
+small batches would hide that."""
 LONGEST = 30.0
 """Largest number of seconds for all measurements."""
 CLEAR_GAIN = 0.9
@@ -51,29 +56,40 @@ class RunLength:
         return self.horizon.seconds if self.horizon.steps is None else self.horizon.steps * step_seconds  # type: ignore[return-value]
 
 
-def tune(setup: Setup, length: RunLength, measure: Measure, contended: Callable[[], bool] = lambda: False) -> Setup:
+def tune(
+    setup: Setup,
+    length: RunLength,
+    measure: Measure,
+    contended: Callable[[], bool] = lambda: False,
+    bf16_gain: Callable[[], float] = lambda: inf,
+) -> Setup:
     """`setup` with all undecided settings decided, with reasons and measurements.
 
     Its micro_batch_size must be the largest that fits into memory. contended: whether other programs use the CPU now.
+    bf16_gain: how many times as fast matrix products are in bf16 as in fp32.
     """
     compiled, setup = setup.compile, replace(setup, compile=False)
-    tuned = _tune(setup, length, measure, contended if setup.device.type == "cpu" else lambda: False)
+    bench = _Bench(measure, length, contended if setup.device.type == "cpu" else lambda: False, SHARE)
+    tuned = _tune(setup, bench, bf16_gain)
     return replace(tuned, compile=tuned.compile or compiled)
 
 
-def _tune(setup: Setup, length: RunLength, measure: Measure, contended: Callable[[], bool]) -> Setup:
-    bench = _Bench(measure, length)
+def _tune(setup: Setup, bench: "_Bench", bf16_gain: Callable[[], float]) -> Setup:
     bench.estimate(setup)
-    if length.seconds(bench.step) < SHORT:
+    if bench.length.seconds(bench.step) < SHORT:
         return _all_safe(setup, TOO_SHORT)
-    if contended():
-        return replace(_all_safe(setup, BUSY), provisional=True)
     safe = setup
-    for key in ("precision", "threads", "micro_batch_size"):
+    if "precision" in setup.undecided and (gain := bf16_gain()) < 1:
+        setup = setup.decided("precision", setup.precision, f"matrix products in bf16 are {1 / gain:.1f} times slower")
+    elif "precision" in setup.undecided:
+        bench.share = PROMISING_SHARE if gain >= PROMISING else SHARE
+        setup = _compare("precision", setup, bench)
+        bench.share = SHARE
+    for key in ("threads", "micro_batch_size"):
         if key in setup.undecided:
             setup = _compare(key, setup, bench)
     setup = _compile(setup, bench) if "compile" in setup.undecided else setup
-    if contended():  # began during the measurements
+    if bench.crowded or (bench.crowded is False and bench.contended()):  # began during the measurements
         return replace(_all_safe(safe, BUSY), provisional=True)
     return replace(setup, provisional=bench.busy or bench.failed or (bench.too_expensive and not setup.measured))
 
@@ -113,12 +129,17 @@ _WITH = {"precision": "in {}", "threads": "with {}", "micro_batch_size": "with m
 class _Bench:
     """Measures setups within a time budget. step: seconds per step in the setup as decided so far. spent: seconds used.
 
-    busy: measurements were too noisy. too_expensive: a setting was not measured because it would take too long. failed:
+    contended: whether other programs use the CPU now, which takes a tenth of a second to find out. crowded: whether
+    they did before the first comparison; None: there was none. share: of the run that measurements may take. busy:
+    measurements were too noisy. too_expensive: a setting was not measured because it would take too long. failed:
     torch.compile failed, which may be mended.
     """
 
     measure: Measure
     length: RunLength
+    contended: Callable[[], bool]
+    share: float
+    crowded: bool | None = None
     step: float = 0.0
     spent: float = 0.0
     busy: bool = False
@@ -127,7 +148,7 @@ class _Bench:
 
     @property
     def left(self) -> float:
-        return min(LONGEST, SHARE * self.length.seconds(self.step)) - self.spent
+        return min(LONGEST, self.share * self.length.seconds(self.step)) - self.spent
 
     def seconds(self, setup: Setup, rows: int, step: int) -> float:
         seconds = self.measure(setup, rows, step)
@@ -145,6 +166,12 @@ class _Bench:
                 d for d in _divisors(setup.micro_batch_size) if d == 1 or 2 * d * row <= min(LONGEST, SHARE * run) / 3
             )
             self.step = min(self.seconds(setup, rows, step) for step in range(2)) * self.length.batch_size / rows
+
+    def quiet(self) -> bool:
+        """Whether no other programs use the CPU; they are looked for once."""
+        if self.crowded is None:
+            self.crowded = self.contended()
+        return not self.crowded
 
     def affords(self, slowdowns: Iterable[float], rows: int) -> bool:
         """Whether the budget suffices to measure, on `rows` rows, values with these worst-case slowdowns."""
@@ -175,7 +202,7 @@ class _Bench:
 def _others(key: str, setup: Setup) -> dict[Any, float]:
     """Alternatives to the safe default, cheapest first, with the worst-case slowdown of each."""
     if key == "precision":
-        return {"bf16": 5.0}
+        return {"bf16": 1.5}  # casts may take longer than what products gain
     if key == "threads":
         return {threads: setup.threads / threads for threads in (setup.threads // 2, 1) if 1 <= threads < setup.threads}
     return {setup.micro_batch_size // part: 1.0 for part in (2, 4) if setup.micro_batch_size % part == 0}
@@ -196,6 +223,8 @@ def _compare(key: str, setup: Setup, bench: _Bench) -> Setup:
         return setup.decided(key, safe, TOO_EXPENSIVE)
     if not others:
         return setup.decided(key, safe, "no alternative")
+    if not bench.quiet():
+        return setup.decided(key, safe, BUSY)
     rows = max(rows for rows in sizes if bench.affords(others.values(), rows))
     seconds = bench.compare({value: replace(setup, **{key: value}) for value in (safe, *others)}, rows)
     if bench.busy or len(seconds) == 1:
@@ -216,6 +245,8 @@ def _compile(setup: Setup, bench: _Bench) -> Setup:
         return setup.decided("compile", False, f"not measured for runs under {_duration(least)}")
     if missing := missing_compiler(setup.device):
         return setup.decided("compile", False, missing)
+    if not bench.quiet():
+        return setup.decided("compile", False, BUSY)
     rows, compiled = setup.micro_batch_size, replace(setup, compile=True)
     try:
         first = sum(bench.seconds(compiled, rows, step) for step in range(2))  # another shape compiles once more
