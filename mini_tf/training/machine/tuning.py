@@ -21,9 +21,9 @@ SHORT = 5.0
 """Runs shorter than this, in seconds, are not tuned."""
 SHARE = 0.03
 """Largest share of the estimated time of a run for all measurements, without compilation."""
-PROMISING, PROMISING_SHARE = 2.0, 0.1
-"""From this gain of matrix products on, the largest share for measuring bf16, which saves a third of the run or more;
-small batches would hide that."""
+PROMISING, PROMISING_SHARE = 1.5, 0.1
+"""From this gain of matrix products on, the largest share for measuring bf16, which may save a third of the run; small
+batches would hide that."""
 LONGEST = 30.0
 """Largest number of seconds for all measurements."""
 CLEAR_GAIN = 0.9

@@ -23,7 +23,7 @@ from mini_tf.system.safe_text import safe_text
 from mini_tf.training.machine.device import Setup, available_cores, available_precisions, missing_compiler
 from mini_tf.training.machine.tuning import RunLength
 
-FORMAT = 1
+FORMAT = 2
 
 
 def cached_tuning(
