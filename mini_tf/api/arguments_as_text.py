@@ -18,17 +18,17 @@ def as_text(value: Any) -> str:
     return json.dumps(value, default=str)
 
 
-def texts_in(given: Any, name: str, mappings: bool = False) -> list[Any]:
+def texts_in(argument: Any, name: str, mappings: bool = False) -> list[Any]:
     """One text, or the texts of a list; with `mappings` also mappings. UsageFault for others. name: of the argument."""
-    kinds, what = ((str, Mapping), "a text or a dict") if mappings else ((str,), "a text")
-    if isinstance(given, kinds):
-        given = [given]
-    if isinstance(given, bytes) or not isinstance(given, Iterable):
-        raise UsageFault(f"{name}: must be {what}, or a list of them, got {type(given).__name__}")
-    texts = [*given]
+    kinds, expected = ((str, Mapping), "a text or a dict") if mappings else ((str,), "a text")
+    if isinstance(argument, kinds):
+        argument = [argument]
+    if isinstance(argument, bytes) or not isinstance(argument, Iterable):
+        raise UsageFault(f"{name}: must be {expected}, or a list of them, got {type(argument).__name__}")
+    texts = [*argument]
     for number, text in enumerate(texts, 1):
         if not isinstance(text, kinds):
-            raise UsageFault(f"{name}: must be {what}, got {type(text).__name__} as entry {number}")
+            raise UsageFault(f"{name}: must be {expected}, got {type(text).__name__} as entry {number}")
     refuse_non_utf8([text for text in texts if isinstance(text, str)], f"an entry of {name}")
     return texts
 

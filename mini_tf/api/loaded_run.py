@@ -120,8 +120,8 @@ class LoadedRun:
 
     def __repr__(self) -> str:
         recipe, n = self.recipe, sum(parameter.numel() for parameter in self.model.parameters())
-        what = f"{recipe.model.kind}, {recipe.objective.kind}, {n:,} parameters"
-        return f"LoadedRun({self.folder.name}: {what}, step {self.trained.step}, {self.trained.setup.device})"
+        summary = f"{recipe.model.kind}, {recipe.objective.kind}, {n:,} parameters"
+        return f"LoadedRun({self.folder.name}: {summary}, step {self.trained.step}, {self.trained.setup.device})"
 
     @overload
     def generate(  # type: ignore[overload-overlap]
@@ -144,9 +144,9 @@ class LoadedRun:
         or {"messages": [{"role": "user", "content": "..."}]}. options: those of the command, such as greedy=True,
         max_new_tokens=50, temperature=0.7, seed=1; context: maximum length of a prompt in tokens.
         """
-        one = isinstance(prompts, str | Mapping)
+        single = isinstance(prompts, str | Mapping)
         texts = [result["texts"][0] for result in self._generate(prompts, context, options)]
-        return texts[0] if one else texts
+        return texts[0] if single else texts
 
     def generate_results(
         self,
@@ -171,16 +171,16 @@ class LoadedRun:
         options: GenerateKeywords,
         streamer: Callable[[str], None] | None = None,
     ) -> list[dict[str, Any]]:
-        given: dict[str, Any] = {**options, **({} if context is None else {CONTEXT: context})}
-        if isinstance(given.get("stop"), str):
-            given["stop"] = (given["stop"],)
+        values: dict[str, Any] = {**options, **({} if context is None else {CONTEXT: context})}
+        if isinstance(values.get("stop"), str):
+            values["stop"] = (values["stop"],)
         how = {} if streamer is None else {"streamer": streamer}
         if streamer is not None:
-            given.setdefault("stream", True)
+            values.setdefault("stream", True)
         listed = texts_in(prompts, "prompts", mappings=True)
         texts = [prompt if isinstance(prompt, str) else as_json(prompt) for prompt in listed]
         generate_settings(self.trained)
-        generator = open_generator(self.trained, given, warn=_note, **how)
+        generator = open_generator(self.trained, values, warn=_note, **how)
         results = [output.result for output in generator.outputs(texts)]
         _notes(generator.unread.notes())
         return results
@@ -206,7 +206,7 @@ class LoadedRun:
         options = predict_options(self.trained, top, list(by_class.items()))
         predictor = pipeline_of(self.trained).predictor(self.trained, options=options)
         reader = predictor.reader(other_data(self.trained))
-        one = isinstance(texts, str | Mapping)
+        single = isinstance(texts, str | Mapping)
         examples = [
             reader.line(_as_line(text, reader.roles[0]), f"text {number}")
             for number, text in enumerate(texts_in(texts, "texts", mappings=True), 1)
@@ -215,7 +215,7 @@ class LoadedRun:
         for first in range(0, len(examples), PREDICTED):
             predictions += predictor.predict(examples[first : first + PREDICTED])
         _notes([*decision_notes(self.trained), *predictor.unread.notes()])
-        return predictions[0] if one else predictions
+        return predictions[0] if single else predictions
 
     @overload
     def embed(self, texts: str, *, normalize: bool = False) -> Float[np.ndarray, " D"]: ...
@@ -227,10 +227,10 @@ class LoadedRun:
         A run with a task head pools as its head does. normalize: to length 1, so that the product of two vectors is
         their cosine similarity. UsageFault for an encoder-decoder.
         """
-        embedder, one = Embedder(self.trained), isinstance(texts, str)
+        embedder, single = Embedder(self.trained), isinstance(texts, str)
         vectors = embedder.embed(texts_in(texts, "texts"), normalize).numpy()
         _notes(embedder.unread.notes())
-        return vectors[0] if one else vectors
+        return vectors[0] if single else vectors
 
     def attention(
         self,

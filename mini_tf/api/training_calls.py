@@ -69,7 +69,7 @@ def _train(
     command: str,
     arguments: tuple[str | Path, ...],
     overrides: dict[str, Any],
-    given: RunLocation,
+    location: RunLocation,
     extend: int | None,
     device: str | None,
     progress: bool,
@@ -77,11 +77,11 @@ def _train(
     reporter, line = _Progress(quiet=not progress), [*map(str, arguments), *overrides_of(overrides)]
     check = check_task_arguments if command == "finetune" else None
     resolved, folder = resolve_command(
-        line, {"runtime.device": device}, given.directory, given.name, given.fresh, check
+        line, {"runtime.device": device}, location.directory, location.name, location.fresh, check
     )
     if warning := command_warning(command, resolved):
         reporter.warn(warning)
-    location = replace(given, directory=folder)
+    location = replace(location, directory=folder)
     location.check()
     result = train(resolved, Options(location, extend, (f"mini_tf.{command}", *line)), reporter)
     if result.exit_code == 128 + signal.SIGINT:

@@ -84,7 +84,7 @@ def text_measured(name: str, data: BaselineData, write: Callable[[str], str]) ->
     texts = [(write(source), references) for source, references in examples]
     work = sum(count_words(text) * sum(map(count_words, references)) for text, references in texts)
     chosen = np.random.default_rng(seed_of("baseline")).random(len(texts)) < MOST_WORK / max(1, work)
-    scored = [one for one, used in zip(texts, chosen, strict=True) if used] or texts[:1]
+    scored = [pair for pair, used in zip(texts, chosen, strict=True) if used] or texts[:1]
     note = f"on {len(scored):,} of {len(texts):,} validation examples" if len(scored) < len(texts) else ""
     data.check()
     return Measured(name, text_scores(scored), note)
@@ -121,7 +121,7 @@ def labelled_splits(data: BaselineData, most_bytes: int) -> LabelledSplits:
 def class_ids(examples: Sequence[Example], labels: Labels) -> np.ndarray:
     """(N,): the class of each example."""
     ids = {name: n for n, name in enumerate(labels.names)}
-    return np.array([ids[one.labels[0]] for one in examples])
+    return np.array([ids[example.labels[0]] for example in examples])
 
 
 def class_metrics(truth: np.ndarray, probabilities: np.ndarray, labels: Labels) -> dict[str, float]:
@@ -147,7 +147,7 @@ def label_sets(examples: Sequence[Example], labels: Labels) -> np.ndarray:
 
 def numbers(examples: Sequence[Example]) -> np.ndarray:
     """(N,): the number of each example."""
-    return np.array([float(one.labels[0]) for one in examples])
+    return np.array([float(example.labels[0]) for example in examples])
 
 
 def number_metrics(truth: np.ndarray, predicted: np.ndarray, labels: Labels) -> dict[str, float]:
@@ -161,7 +161,7 @@ TAG_METRICS = ("accuracy", "f1_macro", "entity_f1", "entity_precision", "entity_
 
 def tag_metrics(splits: LabelledSplits, predicted: Sequence[Sequence[str]]) -> dict[str, float]:
     """From one tag per word of each validation text."""
-    scores = entity_scores([one.labels for one in splits.val], predicted, splits.labels.names)
+    scores = entity_scores([example.labels for example in splits.val], predicted, splits.labels.names)
     return {name: scores[name] for name in TAG_METRICS if name in scores}
 
 
@@ -195,7 +195,7 @@ def features(vectorizers: Sequence[Any], train: Sequence[Example], val: Sequence
 
     parts = []
     for n in range(len(train[0].texts)):
-        texts = [[one.texts[n] for one in split] for split in (train, val)]
+        texts = [[example.texts[n] for example in split] for split in (train, val)]
         for vectorizer in map(clone, vectorizers):
             try:
                 parts.append((vectorizer.fit_transform(texts[0]), vectorizer.transform(texts[1])))

@@ -77,7 +77,7 @@ class NeighbourModel:
     def probabilities(self, left: np.ndarray, right: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         lowest = self.frequencies[tokens]
         of_left, of_right = (
-            one.interpolated(side, tokens, lowest) for one, side in ((self._left, left), (self._right, right))
+            counts.interpolated(side, tokens, lowest) for counts, side in ((self._left, left), (self._right, right))
         )
         one_side = np.where(left == NONE, of_right, np.where(right == NONE, of_left, (of_left + of_right) / 2))
         return self._both.interpolated(self._pairs(left, right), tokens, one_side)

@@ -36,12 +36,12 @@ class Settings(BaselineSettings):
         assert data.labels is not None
         splits = labelled_splits(data, MOST_BYTES // max(1, len(data.labels.names) // 8))
         probabilities = self._probabilities(data, splits)
-        borders = np.cumsum([len(one.texts) for one in splits.val])[:-1]
+        borders = np.cumsum([len(example.texts) for example in splits.val])[:-1]
         with np.errstate(divide="ignore"):
             scores = np.split(np.maximum(np.log(probabilities), ILLEGAL), borders)
         names = splits.labels.names
-        transitions = legal_transitions((one.labels for one in splits.train), names)
-        predicted = [[names[tag] for tag in best_path(one, transitions)] for one in scores]
+        transitions = legal_transitions((example.labels for example in splits.train), names)
+        predicted = [[names[tag] for tag in best_path(text, transitions)] for text in scores]
         return Measured("logistic tagger on word shapes", tag_metrics(splits, predicted), splits.note)
 
     def _probabilities(self, data: BaselineData, splits: LabelledSplits) -> np.ndarray:
@@ -56,13 +56,13 @@ class Settings(BaselineSettings):
         measured = vectorizer.transform(_features(splits.val))
         data.check()
         ids = {name: n for n, name in enumerate(splits.labels.names)}
-        tags = np.array([ids[tag] for one in splits.train for tag in one.labels])
+        tags = np.array([ids[tag] for example in splits.train for tag in example.labels])
         return logistic(fitted, tags, measured, len(ids), self.c)
 
 
 def _features(examples: Iterable[Example]) -> Iterator[list[str]]:
-    for one in examples:
-        words, shapes = [word.lower() for word in one.texts], [shape(word) for word in one.texts]
+    for example in examples:
+        words, shapes = [word.lower() for word in example.texts], [shape(word) for word in example.texts]
         for n, word in enumerate(words):
             features = [f"0={word}", f"shape={shapes[n]}"]
             features += [

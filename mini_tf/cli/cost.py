@@ -102,7 +102,7 @@ def cost(
         costs.append(replace(cost, stream=stream_memory(one.recipe, None if overrides else recipe)))
     names = [one.name for one in resolved]
     results = [
-        {"recipe": name, **cost.found, "metrics": cost.metrics, "counts": cost.counts}
+        {"recipe": name, **cost.settings, "metrics": cost.metrics, "counts": cost.counts}
         for name, cost in zip(names, costs, strict=True)
     ]
     if len(costs) > 1:
@@ -113,7 +113,7 @@ def cost(
 
 def _details(name: str, cost: "Cost") -> list[str]:
     """One recipe: a line per quantity, then one per part of the time."""
-    found, step = cost.found, cost.timing.seconds
+    found, step = cost.settings, cost.timing.seconds
     flops, tokens = cost.step_flops.flops, cost.step_flops.tokens
     compiled, precision = "compiled" if found["compile"] else "not compiled", found["precision"]
     sizes = ", ".join(f"{what} {in_bytes(size)}" for what, size in vars(cost.memory).items())

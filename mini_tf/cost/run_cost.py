@@ -58,12 +58,12 @@ class StreamMemory(NamedTuple):
 
 @dataclass(frozen=True)
 class Cost:
-    """found: device, precision and other settings (`Setup.found`). peak: FLOP/s of the fastest matrix product.
+    """settings: device, precision and other settings (`Setup.settings`). peak: FLOP/s of the fastest matrix product.
 
     counts, seconds: by part of a run; `counts` of one run, `seconds` summed over all `seeds` of all `folds`.
     """
 
-    found: dict[str, Any]
+    settings: dict[str, Any]
     parameters: int
     step_flops: StepFlops
     memory: MemoryUse
@@ -78,7 +78,7 @@ class Cost:
     @property
     def run_set(self) -> str:
         """The runs of a set of runs, such as `5 folds of 3 seeds`; "" for a single run."""
-        return " of ".join(f"{n} {what}" for n, what in ((self.folds, "folds"), (self.seeds, "seeds")) if n > 1)
+        return " of ".join(f"{n} {unit}" for n, unit in ((self.folds, "folds"), (self.seeds, "seeds")) if n > 1)
 
     @property
     def total(self) -> float:
@@ -131,7 +131,7 @@ def measure_cost(parts: Parts, opening: float, seconds: float | None = None) -> 
     times = {"start": IMPORT_SECONDS + opening, "warm_up": timing.warmup, **times}
     folds = recipe.data.split.folds or 1 if recipe.data.split.is_set else 1
     return Cost(
-        found=setup.settings,
+        settings=setup.settings,
         parameters=sum(p.numel() for p in parts.trainable.parameters()),
         step_flops=flops,
         memory=memory,

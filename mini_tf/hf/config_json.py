@@ -50,15 +50,15 @@ class Config:
         """Those of them that were not read."""
 
     @classmethod
-    def read(cls, path: Path, what: str) -> "Config":
-        """The keys of a file. RunFault, that it is not `what`, if it is no JSON object."""
+    def read(cls, path: Path, expected: str) -> "Config":
+        """The keys of a file. RunFault, that it is not `expected`, if it is no JSON object."""
         try:
             values = strict_json.read(read_small_file(path))
             if not isinstance(values, dict):
                 raise ValueError("it is not a JSON object")
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise RunFault.located(str(path), f"not {what}: {reason}") from error
+            raise RunFault.located(str(path), f"not {expected}: {reason}") from error
         return cls(values, str(path))
 
     def refuse(self, key: str, must: str) -> None:
@@ -177,10 +177,10 @@ class Config:
 
 def no_such_model(error: ValidationError, where: str, *path: str) -> RunFault:
     """That the settings of a config.json make no model. path: keys of the recipe before those that the error names."""
-    found = error.errors(include_url=False, include_input=False)
-    keys = [".".join(map(str, (*path, *fault["loc"]))) for fault in found]
+    errors = error.errors(include_url=False, include_input=False)
+    keys = [".".join(map(str, (*path, *fault["loc"]))) for fault in errors]
     faults = [
-        f"{where}: minitf has no such model: {key}: {fault['msg']}" for key, fault in zip(keys, found, strict=True)
+        f"{where}: minitf has no such model: {key}: {fault['msg']}" for key, fault in zip(keys, errors, strict=True)
     ]
     return RunFault(faults[0], where=[where], faults=faults)
 

@@ -64,13 +64,13 @@ class FamilyModel(NamedTuple):
 def family_of(config: Config) -> Family:
     """The family of a config.json. RunFault if there is none."""
     word = str(config.get("model_type") or "").replace("-", "_")
-    found = usable_settings("hf.families", word)
-    if found is None:
+    family_class = usable_settings("hf.families", word)
+    if family_class is None:
         words = listing("hf.families")
-        what = f"model_type is {show(config.get('model_type'))}; minitf reads {', '.join(words)}"
+        fault = f"model_type is {show(config.get('model_type'))}; minitf reads {', '.join(words)}"
         way = "code of a model is never run; of an export --to code take the run" if config.has("auto_map") else None
-        raise RunFault.located(config.where, what, hint=suggest(word, words) or way)
-    family = found()
+        raise RunFault.located(config.where, fault, hint=suggest(word, words) or way)
+    family = family_class()
     assert isinstance(family, Family)
     return family
 
@@ -91,9 +91,9 @@ def choose(
     for family in fitting:
         for head in (head for head in family.HEADS if head.fits(recipe.objective)):
             refusal = _Refusal([*reasons], [])
-            for key, (own, needed) in _other_task(head, recipe).items():
-                shown_own = shown(own) if isinstance(own, dict) else own
-                refusal.reasons.append(f"objective.{key} is {shown_own}, which {family.kind} has {needed}")
+            for key, (value, needed) in _other_task(head, recipe).items():
+                shown_value = shown(value) if isinstance(value, dict) else value
+                refusal.reasons.append(f"objective.{key} is {shown_value}, which {family.kind} has {needed}")
                 refusal.ways.append(f"objective.{key}={'null' if needed is None else str(needed).lower()}")
             config = family.config(model, facts)
             written = Config(config, f"{family.kind}'s {CONFIG}", family.kind)
@@ -105,8 +105,8 @@ def choose(
             refused.setdefault(family.kind, refusal)
     if not refused:
         none = f"{wanted} has no" if wanted else "no family of Hugging Face models has a"
-        what = f"model of the architecture {model.kind} with the objective {recipe.objective.kind}"
-        raise RunFault(f"{none} {what}", hint=WAY)
+        description = f"model of the architecture {model.kind} with the objective {recipe.objective.kind}"
+        raise RunFault(f"{none} {description}", hint=WAY)
     raise _refusal(refused)
 
 
@@ -128,16 +128,16 @@ def _refusal(refused: Mapping[str, _Refusal]) -> RunFault:
     hint = f"trained with {' '.join(ways)} its objective fits; {WAY}" if ways else WAY
     if len(refused) == 1:
         return RunFault(f"this model cannot be written as {nearest}: {'; '.join(reasons)}", hint=hint)
-    what = f"this model cannot be written as {', '.join(refused)}; nearest is {nearest}, but {'; '.join(reasons)}"
+    fault = f"this model cannot be written as {', '.join(refused)}; nearest is {nearest}, but {'; '.join(reasons)}"
     faults = [f"{word}: {reason}" for word, refusal in refused.items() for reason in refusal.reasons]
-    return RunFault(what, hint=hint, faults=[what, *faults])
+    return RunFault(fault, hint=hint, faults=[fault, *faults])
 
 
 def _other_task(head: Head, recipe: Recipe) -> dict[str, tuple[Any, Any]]:
     """Settings of the objective that are others than those of the head: theirs and the one it has."""
-    own = recipe.objective.model_dump(mode="json")
+    settings = recipe.objective.model_dump(mode="json")
     needed = {**{key: (value,) for key, value in head.needs.items()}, **({"pool": head.pools} if head.pools else {})}
-    return {key: (own.get(key), allowed[0]) for key, allowed in needed.items() if own.get(key) not in allowed}
+    return {key: (settings.get(key), allowed[0]) for key, allowed in needed.items() if settings.get(key) not in allowed}
 
 
 def _differences(
@@ -183,12 +183,12 @@ def _plain(model: ModelSettings, context: int) -> dict[str, Any]:
     """All settings that a trained model computes with, by dotted key, each as the number that it stands for."""
     values = inference_settings(model) | {"kind": model.kind}
     for path, stack in model.stacks().items():
-        given = inference_settings(stack)
+        settings = inference_settings(stack)
         dims = stack.attention_dims()
         sizes = {"d_k": dims.d_k, "d_v": dims.d_v, "n_kv_heads": dims.n_kv_heads, "d_ff": stack.hidden_dim}
         if path in values:
-            own = {key: given[key] for key in values[path] if key in given}
-            values[path] = own | {key: size for key, size in sizes.items() if key in own}
+            shared = {key: settings[key] for key in values[path] if key in settings}
+            values[path] = shared | {key: size for key, size in sizes.items() if key in shared}
         else:
             values |= sizes
     values["d_embedding"] = values.get("d_embedding") or model.d_model
@@ -290,26 +290,26 @@ def _undo_standardization(loaded: LoadedModel) -> list[str]:
 def _equivalent_weights(ours: Model, theirs: Model) -> dict[str, Tensor]:
     """The weights of `theirs`, on the meta device, with which it computes the same as `ours`."""
     weights = ours.weights()
-    for path, part in theirs.named_modules():
-        own = ours.get_submodule(path)
-        if isinstance(own, FeedForward) and own.activation != part.activation:
-            weights |= {f"{path}.up.{name}": torch.cat([value, value]) for name, value in own.up.named_parameters()}
-        if isinstance(own, MultiHeadAttention) and isinstance(part, MultiHeadAttention) and own.scale != part.scale:
-            weights |= _scaled_queries(own, part, path)
+    for path, new in theirs.named_modules():
+        old = ours.get_submodule(path)
+        if isinstance(old, FeedForward) and old.activation != new.activation:
+            weights |= {f"{path}.up.{name}": torch.cat([value, value]) for name, value in old.up.named_parameters()}
+        if isinstance(old, MultiHeadAttention) and isinstance(new, MultiHeadAttention) and old.scale != new.scale:
+            weights |= _scaled_queries(old, new, path)
     for name, tensor in theirs.weights().items():
         if name not in weights:
             weights[name] = torch.full(tensor.shape, float(not name.endswith(".bias")))
     return weights
 
 
-def _scaled_queries(own: MultiHeadAttention, part: MultiHeadAttention, path: str) -> dict[str, Tensor]:
-    """The weights of the queries of `part`, whose scores have another scale."""
-    factor = own.scale / part.scale
-    if part.q_norm is not None:
-        norm = torch.ones(own.dims.d_k) if own.q_norm is None else own.q_norm
+def _scaled_queries(old: MultiHeadAttention, new: MultiHeadAttention, path: str) -> dict[str, Tensor]:
+    """The weights of the queries of `new`, whose scores have another scale."""
+    factor = old.scale / new.scale
+    if new.q_norm is not None:
+        norm = torch.ones(old.dims.d_k) if old.q_norm is None else old.q_norm
         return {f"{path}.q_norm": norm * factor}
-    name, linear = ("q", own.q) if own.cross else ("qkv", own.qkv)
+    name, linear = ("q", old.q) if old.cross else ("qkv", old.qkv)
     scaled = {f"{path}.{name}.{key}": value.clone() for key, value in linear.named_parameters()}
     for value in scaled.values():
-        value[: own.sizes[0]] *= factor
+        value[: old.sizes[0]] *= factor
     return scaled

@@ -106,7 +106,7 @@ def open_model(source: Path, device: str, say: Report) -> Trained:
     Raises what `read_foreign` does.
     """
     foreign, _, _ = read_foreign(source, say)
-    return ready(foreign.loaded(source.absolute()), device, own={})
+    return ready(foreign.loaded(source.absolute()), device, objective_weights={})
 
 
 def _check_written(run: Path, foreign: ForeignModel) -> None:

@@ -153,8 +153,8 @@ def pairs_of(model: Model, names: Names) -> Iterator[Pair]:
 
 def expected_shapes(model: Model, names: Names) -> dict[str, tuple[int, ...]]:
     """The tensors that files of this model must have, and their shapes."""
-    own = model.weights()
-    written = {pair: pair.layout.write(own[pair.ours], pair.sizes) for pair in pairs_of(model, names)}
+    weights = model.weights()
+    written = {pair: pair.layout.write(weights[pair.ours], pair.sizes) for pair in pairs_of(model, names)}
     return {
         name: tuple(part.shape)
         for pair, parts in written.items()
@@ -164,11 +164,11 @@ def expected_shapes(model: Model, names: Names) -> dict[str, tuple[int, ...]]:
 
 def read_tensors(model: Model, names: Names, theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of a model, in fp32, from those of the files, whose shapes have been checked."""
-    own = model.weights()
+    weights = model.weights()
     read = {}
     for pair in pairs_of(model, names):
         parts = [theirs[name].float() for name in pair.theirs]
-        read[pair.ours] = pair.layout.read(parts, own[pair.ours]).to(own[pair.ours].dtype)
+        read[pair.ours] = pair.layout.read(parts, weights[pair.ours]).to(weights[pair.ours].dtype)
     return read
 
 

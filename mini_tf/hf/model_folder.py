@@ -82,22 +82,22 @@ def weight_files(folder: Path) -> list[Path]:
     others, pickled = ([name for name in named if name.endswith(end)] for end in (".safetensors", ".bin"))
     way = "load it with transformers where you trust it, and save it again: save_pretrained writes model.safetensors"
     if any(re.fullmatch(r".*-of-\d+\.safetensors", name) for name in others):
-        what, way = f"has {others[0]}, one of several files, but no {INDEX}, which lists them", "copy that file, too"
+        fault, way = f"has {others[0]}, one of several files, but no {INDEX}, which lists them", "copy that file, too"
     elif others:
-        what, way = f"has {others[0]}, but no {WEIGHTS}", f"if it is the whole model, rename it to {WEIGHTS}"
+        fault, way = f"has {others[0]}, but no {WEIGHTS}", f"if it is the whole model, rename it to {WEIGHTS}"
     elif pickled:
-        what = f"has only {pickled[0]}, a pickle file, which can run code and is never opened"
+        fault = f"has only {pickled[0]}, a pickle file, which can run code and is never opened"
     else:
-        what = f"has no {WEIGHTS}"
-    raise RunFault(f"{folder} {what}", hint=way, where=[str(folder)])
+        fault = f"has no {WEIGHTS}"
+    raise RunFault(f"{folder} {fault}", hint=way, where=[str(folder)])
 
 
 def _index(path: Path) -> dict[str, str]:
     """The file of each tensor, by the index of a model in several files."""
     names = Config.read(path, "an index of safetensors files").get("weight_map")
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-        what = "not an index of safetensors files: weight_map must give a file for each tensor"
-        raise RunFault.located(str(path), what)
+        fault = "not an index of safetensors files: weight_map must give a file for each tensor"
+        raise RunFault.located(str(path), fault)
     if bad := [name for name in names.values() if not re.fullmatch(r"[\w.-]+\.safetensors", name)]:
         raise RunFault.located(str(path), f"{bad[0][:80]!r} is not a safetensors file of this folder")
     return names
@@ -121,7 +121,7 @@ def read_weights(
     places = _places(headers, family, expected)
     specs = {name: headers[path][theirs] for name, (path, theirs) in places.items()}
     unused = dict(_unused(family, expected, specs))
-    notes = [f"left out: {what}" for what in dict.fromkeys(filter(None, unused.values()))]
+    notes = [f"left out: {part}" for part in dict.fromkeys(filter(None, unused.values()))]
     ties = {name: _first_name(family, name, specs) for name in family.TIED}
     again = {
         name: first for name, first in ties.items() if name in specs and name not in expected and name not in unused
@@ -143,8 +143,8 @@ def read_weights(
     theirs |= {name: torch.zeros(expected[name]) for name in zero}
     for name, first in again.items():
         if first not in theirs or not torch.equal(theirs[name], theirs[first]):
-            what = f"and a {family.kind} model of this {CONFIG} has one tensor for both"
-            raise RunFault.located(str(folder), f"{places[name][1]} differs from {first.lstrip('.')}, {what}")
+            reason = f"and a {family.kind} model of this {CONFIG} has one tensor for both"
+            raise RunFault.located(str(folder), f"{places[name][1]} differs from {first.lstrip('.')}, {reason}")
     for name, delta in deltas.items():
         table_name = _canonical(name, family, False, expected)
         if table_name not in theirs or theirs[table_name].shape != delta.shape:
@@ -170,10 +170,10 @@ def _places(
     return places
 
 
-def _first_name(family: Family, name: str, found: Mapping[str, Any]) -> str:
+def _first_name(family: Family, name: str, specs: Mapping[str, Any]) -> str:
     """The first name of a tied tensor: one that the files have, or the last one of a chain of names."""
     first = family.TIED[name]
-    while first not in found and first in family.TIED:
+    while first not in specs and first in family.TIED:
         first = family.TIED[first]
     return first
 
@@ -187,22 +187,22 @@ def _canonical(name: str, family: Family, prefixed: bool, expected: Mapping[str,
     return f".{name}" if not prefixed and family.PREFIX and name not in expected and name not in family.TIED else name
 
 
-def _unused(family: Family, expected: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _unused(family: Family, expected: Mapping[str, Any], specs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Tensors that are not read, and what they are; "" for what is computed."""
-    for name in found:
+    for name in specs:
         if name in expected:
             continue
         if re.fullmatch(family.COMPUTED, name):
             yield name, ""
         elif name not in family.TIED:
-            yield from ((name, what) for pattern, what in family.DROPPED.items() if re.fullmatch(pattern, name))
+            yield from ((name, part) for pattern, part in family.DROPPED.items() if re.fullmatch(pattern, name))
 
 
-def _check(folder: Path, expected: Mapping[str, tuple[int, ...]], found: Mapping[str, TensorSpec]) -> None:
+def _check(folder: Path, expected: Mapping[str, tuple[int, ...]], specs: Mapping[str, TensorSpec]) -> None:
     """RunFault, listing the first five faults, unless the tensors are exactly the expected ones."""
-    faults = [f"{name.lstrip('.')} is missing" for name in expected if name not in found]
-    faults += [f"{name.lstrip('.')[:80]} is not known" for name in found if name not in expected]
-    for name, spec in found.items():
+    faults = [f"{name.lstrip('.')} is missing" for name in expected if name not in specs]
+    faults += [f"{name.lstrip('.')[:80]} is not known" for name in specs if name not in expected]
+    for name, spec in specs.items():
         if name in expected and (spec.shape != expected[name] or spec.dtype not in _FLOATS):
             faults.append(f"{name.lstrip('.')} is {str(spec)[:80]}, not {list(expected[name])} floating-point numbers")
     if faults:
@@ -252,7 +252,7 @@ def open_foreign(
     generate, of_generation = read_generation(folder, config, recipe)
     recipe = recipe.model_copy(update={"generate": generate})
     unread = f"{config.where}: not read: {_listed(config.unread)}" if config.unread else None
-    notes = [*dict.fromkeys(note for one in loaded for note in one.notes), *notes, *more, *of_generation]
+    notes = [*dict.fromkeys(note for tokenizer in loaded for note in tokenizer.notes), *notes, *more, *of_generation]
     notes += filter(None, [chat_note(folder, config), unread])
     head = head.with_pool_of(recipe.objective)
     return ForeignModel(family, head, recipe, model.eval(), target, source, labels, notes)

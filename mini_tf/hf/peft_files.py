@@ -77,8 +77,8 @@ def _expected(config: Config, folder: Path, rank: int) -> dict[str, tensors.Tens
         side = 0 if name.endswith(_A) else 1
         whole = name.startswith(_PREFIX) and name.endswith((_A, _B)) and other in header
         if not whole or len(spec.shape) != 2 or spec.shape[side] != rank:
-            what = f"{name[:80]} {str(spec)[:60]} is no part of a low-rank product of rank {rank}"
-            raise RunFault.located(str(path), what)
+            fault = f"{name[:80]} {str(spec)[:60]} is no part of a low-rank product of rank {rank}"
+            raise RunFault.located(str(path), fault)
     return header
 
 

@@ -105,8 +105,8 @@ def _modules(folder: Path) -> dict[str, str]:
         names = ", ".join(name[:80] for name, _ in types) or "none"
         raise RunFault.located(str(path), f"minitf has {', '.join(KINDS)} in this order, and the modules are {names}")
     if kinds["Transformer"]:
-        what = f"its model is in {kinds['Transformer'][:80]}; minitf reads it beside {MODULES}"
-        raise RunFault.located(str(path), what)
+        fault = f"its model is in {kinds['Transformer'][:80]}; minitf reads it beside {MODULES}"
+        raise RunFault.located(str(path), fault)
     if not kinds["Pooling"].replace("_", "").isalnum():
         raise RunFault.located(str(path), f"{kinds['Pooling'][:80]!r} is no folder in this one")
     return kinds
@@ -121,10 +121,10 @@ def _config(folder: Path, name: str, optional: bool = True) -> Config:
 def _pool(config: Config) -> str:
     """Our word for the pooling of a file of either form."""
     on = [mode for mode, key in MODES.items() if config.flag(key, False)]
-    given = config.get("pooling_mode")
-    modes = on or ["mean"] if given is None else [given] if isinstance(given, str) else given
+    pooling = config.get("pooling_mode")
+    modes = on or ["mean"] if pooling is None else [pooling] if isinstance(pooling, str) else pooling
     if modes not in ([mode] for mode in POOLS):
-        key = "pooling_mode" if given is not None else MODES[on[-1]]
+        key = "pooling_mode" if pooling is not None else MODES[on[-1]]
         config.refuse(key, f"minitf has one pooling, of {', '.join(POOLS)}")
         return "mean"
     config.only("include_prompt", True)

@@ -66,8 +66,8 @@ def special_token(folder: Path, name: str, config: Config) -> str | None:
 
     None if the files do not tell; damaged files are reported where they are needed.
     """
-    given = json_values(folder / SETTINGS).get(name)
-    token = given.get("content") if isinstance(given, Mapping) else given
+    entry = json_values(folder / SETTINGS).get(name)
+    token = entry.get("content") if isinstance(entry, Mapping) else entry
     if isinstance(token, str) and token:
         return token
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -88,8 +88,8 @@ def chat_template(folder: Path) -> str | None:
     """The Jinja template of chats of a folder; None if it has none."""
     if (folder / CHAT_FILE).is_file():
         return read_small_file(folder / CHAT_FILE).decode(errors="replace").strip()
-    given = json_values(folder / SETTINGS).get("chat_template")
-    return None if given is None else str(given)
+    template = json_values(folder / SETTINGS).get("chat_template")
+    return None if template is None else str(template)
 
 
 def chat_separator(folder: Path, config: Config) -> str | None:
@@ -144,7 +144,7 @@ def forced_bos(folder: Path, config: Config) -> int | None:
     return ids[0] if ids else None
 
 
-def _ids(folder: Path, config: Config, key: str, what: str, most: int | None = None) -> list[int]:
+def _ids(folder: Path, config: Config, key: str, expected: str, most: int | None = None) -> list[int]:
     path = folder / GENERATION
     generation = config.beside(Config.read(path, "JSON").values if path.is_file() else {}, str(path))
     keys = generation if generation.has(key) else config
@@ -152,7 +152,7 @@ def _ids(folder: Path, config: Config, key: str, what: str, most: int | None = N
     ids = [] if value is None else value if isinstance(value, list) and most is None else [value]
     if all(type(id) is int and 0 <= id < size for id in ids):
         return list(dict.fromkeys(ids))
-    keys.refuse(key, f"it must be {what.format(size - 1)}")
+    keys.refuse(key, f"it must be {expected.format(size - 1)}")
     return []
 
 
@@ -195,8 +195,8 @@ def tokenizer_files(loaded: LoadedModel) -> dict[str, bytes]:
     has_masks = not model.causal or model.SOURCE or "mask" in loaded.recipe.objective.TOKENS
     tokens |= {"mask_token": vocabulary.mask} if has_masks else {}
     tokens |= {} if model.causal else {"cls_token": begin, "sep_token": separator}
-    given = {key: token for key, token in tokens.items() if token is not None}
-    named = {key: names[token] if isinstance(token, int) else token for key, token in given.items()}
+    present = {key: token for key, token in tokens.items() if token is not None}
+    named = {key: names[token] if isinstance(token, int) else token for key, token in present.items()}
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": loaded.model.context,
@@ -218,7 +218,7 @@ def tokenizer_files(loaded: LoadedModel) -> dict[str, bytes]:
 def _template(loaded: LoadedModel, names: dict[int, str], processor: dict[str, Any] | None) -> dict[str, Any] | None:
     """A post-processor that frames one text, or two with a separator between them, as the pipeline of the run does.
 
-    given: the post-processor of the tokenizer, of which only what changes no ids is kept: GPT-2's trimming of offsets.
+    processor: that of the tokenizer, of which only what changes no ids is kept: GPT-2's trimming of offsets.
     """
     before, behind = (list(map(names.__getitem__, ids)) for ids in text_affixes(loaded))
     separator = loaded.source_tokenizer.vocabulary.separator
@@ -271,32 +271,32 @@ def read_generation(folder: Path, config: Config, recipe: Recipe) -> tuple[Gener
 
     What neither generation_config.json nor config.json has remains minitf's default, as does what has no meaning here.
     """
-    given = {**config.values, **json_values(folder / GENERATION)}
-    given = {key: value for key, value in given.items() if value is not None}
-    names, samples = {theirs: ours for ours, theirs in _names(recipe).items()}, given.get("do_sample")
+    stored = {**config.values, **json_values(folder / GENERATION)}
+    stored = {key: value for key, value in stored.items() if value is not None}
+    names, samples = {theirs: ours for ours, theirs in _names(recipe).items()}, stored.get("do_sample")
     known = {FORCED_BOS} if recipe.model.SOURCE else set()
     if names and not recipe.model.SOURCE and isinstance(samples, bool):
         known |= {"do_sample"}
-        given |= {"temperature": given.get("temperature", 1.0) if samples else 0.0}
+        stored |= {"temperature": stored.get("temperature", 1.0) if samples else 0.0}
     elif not recipe.model.SOURCE:  # without do_sample they have no effect there
         names = {theirs: ours for theirs, ours in names.items() if theirs not in SAMPLING}
     read: dict[str, Any] = {}
     for theirs, ours in names.items():
-        if theirs in given:
+        if theirs in stored:
             try:
-                Generate.model_validate(read | {ours: given[theirs]})
+                Generate.model_validate(read | {ours: stored[theirs]})
             except ValidationError:
                 continue
-            read, known = read | {ours: given[theirs]}, known | {theirs}
+            read, known = read | {ours: stored[theirs]}, known | {theirs}
     left_out = {
-        key: given[key]
+        key: stored[key]
         for key, defaults in DEFAULTS.items()
-        if key in given and key not in known and given[key] not in defaults
+        if key in stored and key not in known and stored[key] not in defaults
     }
     changed = {key: value for key, value in read.items() if value != getattr(Generate(), key)}
     notes = [
-        f"{what}settings of generation, {', '.join(f'{key} {shown(value)}' for key, value in values.items())}"
-        for what, values in (("read: ", changed), ("left out: ", left_out))
+        f"{prefix}settings of generation, {', '.join(f'{key} {shown(value)}' for key, value in values.items())}"
+        for prefix, values in (("read: ", changed), ("left out: ", left_out))
         if values
     ]
     return Generate.model_validate(read), notes

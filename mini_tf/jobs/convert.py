@@ -94,7 +94,7 @@ def convert(
             start_run(new, identity)
             new.record_auto(record.auto)
             write_model_files(new, converted.recipe, converted.model, converted)
-            weights = CheckpointTensors(converted.model.weights(), {}, {}, converted.own or {})
+            weights = CheckpointTensors(converted.model.weights(), {}, {}, converted.objective_weights or {})
             metrics = {f"val.{name}": value for name, value in after.metrics.items() if name != "targets"}
             new.best_metric = usable_best_metric(converted.recipe, converted.labels)
             score, settings = new.best_metric.score(metrics), converted.recipe.checkpoint
@@ -164,7 +164,9 @@ def _rebuild(trained: Trained, recipe: Recipe) -> tuple[Trained, LoadedTensors]:
     torch.manual_seed(seed_of(recipe.train.seed, "objective"))
     objective = objective_tensors(model, architecture.objective.task(model).to(trained.setup.device))
     _copy(objective_tensors(trained.model, trained.task()), objective, name)
-    return replace(trained, recipe=recipe, model=model, objective=architecture.objective, own=objective), tensors
+    return replace(
+        trained, recipe=recipe, model=model, objective=architecture.objective, objective_weights=objective
+    ), tensors
 
 
 @torch.no_grad()

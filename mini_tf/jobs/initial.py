@@ -102,9 +102,9 @@ def with_own_tokenizer(recipe: Recipe, run_folder: Path | None) -> Recipe:
     """The recipe, with the tokenizers saved in `run_folder` if the run of model.init_from no longer exists."""
     if run_folder is None or recipe.model.init_from is None or not _is_missing(recipe.model.init_from):
         return recipe
-    own = recipe.tokenizer
-    source = own.source and own.source.model_copy(update={"path": str(run_folder / SOURCE_TOKENIZER)})
-    tokenizer = own.model_copy(update={"path": str(run_folder / _TOKENIZER), "source": source, "extend": None})
+    settings = recipe.tokenizer
+    source = settings.source and settings.source.model_copy(update={"path": str(run_folder / SOURCE_TOKENIZER)})
+    tokenizer = settings.model_copy(update={"path": str(run_folder / _TOKENIZER), "source": source, "extend": None})
     return recipe.model_copy(update={"tokenizer": tokenizer})
 
 
@@ -146,11 +146,11 @@ def load_teacher(recipe: Recipe, data: TokenizedData, device: torch.device) -> n
     objective, model = trained.recipe.objective, trained.recipe.model
     direction = objective.direction(model), recipe.objective.direction(recipe.model)
     if not _same_head_outputs(recipe, trained, data) or ("tokens" in objective.PREDICTS and len({*direction}) > 1):
-        what = f"{name}, trained with {objective.kind}, does not predict what {recipe.objective.kind} predicts here"
-        raise RecipeFault(f"objective.teacher: {what}", hint="give a run of the same objective and labels")
+        fault = f"{name}, trained with {objective.kind}, does not predict what {recipe.objective.kind} predicts here"
+        raise RecipeFault(f"objective.teacher: {fault}", hint="give a run of the same objective and labels")
     if context < recipe.train.context:
-        what = f"{name} has a context of {context} tokens, and train.context is {recipe.train.context}"
-        raise RecipeFault(f"objective.teacher: {what}", hint=f"train.context={context}")
+        fault = f"{name} has a context of {context} tokens, and train.context is {recipe.train.context}"
+        raise RecipeFault(f"objective.teacher: {fault}", hint=f"train.context={context}")
     if (n_types := trained.model.n_types) > max(1, recipe.model.model_dump().get("n_types", 1)):
         raise RecipeFault(f"objective.teacher: {name} has model.n_types {n_types}", hint=f"model.n_types={n_types}")
     return ready(trained, str(device)).task()
@@ -163,21 +163,23 @@ def match_tensors(meta: Model, recipe: Recipe, data: TokenizedData) -> Initializ
     """
     trained = _load("model.init_from", str(recipe.model.init_from))
     _refuse_incompatible(recipe, trained, data)
-    available, own = trained.model.weights(), meta.weights()
+    available, weights = trained.model.weights(), meta.weights()
     head_fits = _same_head_outputs(recipe, trained, data)
     sources = {
-        name: _source(name, meta.init_prefixes, available) for name in own if not name.startswith("head.") or head_fits
+        name: _source(name, meta.init_prefixes, available)
+        for name in weights
+        if not name.startswith("head.") or head_fits
     }
     loaded = {name: available[source] for name, source in sources.items() if source is not None}
     if pieces := pieces_of_new(trained.tokenizer, data.tokenizer):
-        loaded |= with_new_rows(loaded, own, trained.tokenizer.vocabulary.size, pieces)
+        loaded |= with_new_rows(loaded, weights, trained.tokenizer.vocabulary.size, pieces)
     if not loaded:
         raise RecipeFault(f"model.init_from: {trained.folder.name} has no tensor that this model can load")
     for name, tensor in loaded.items():
-        if tensor.shape != own[name].shape:
-            fault = f"{name} is {list(tensor.shape)} in {trained.folder.name}, but {list(own[name].shape)} here"
+        if tensor.shape != weights[name].shape:
+            fault = f"{name} is {list(tensor.shape)} in {trained.folder.name}, but {list(weights[name].shape)} here"
             raise RecipeFault(f"model.init_from: {fault}", hint="leave the model's size keys out of the recipe")
-    new = tuple(name for name in own if name not in loaded)
+    new = tuple(name for name in weights if name not in loaded)
     unused = tuple(name for name in available if name not in sources.values())
     warning = "; ".join(filter(None, (_direction_warning(recipe, trained), _framing_warning(trained))))
     return Initialization(LoadedTensors(trained.folder.name, tuple(loaded), new, unused, warning), loaded)
@@ -192,8 +194,8 @@ def _load(key: str, name: str) -> LoadedModel:
         return load_trained(path)
     loaded = open_foreign(path).loaded(path)
     if Tokenizer.load(path).vocabulary.size < loaded.tokenizer.vocabulary.size:
-        what = f"{key}: the model in {path} has more ids than its tokenizer"
-        raise RecipeFault(what, hint=f"`minitf import {path}` adds them; begin with that run")
+        fault = f"{key}: the model in {path} has more ids than its tokenizer"
+        raise RecipeFault(fault, hint=f"`minitf import {path}` adds them; begin with that run")
     return loaded
 
 
@@ -210,14 +212,14 @@ def _framing_warning(trained: LoadedModel) -> str:
 
 def _direction_warning(recipe: Recipe, trained: LoadedModel) -> str:
     """A warning if the attention direction of the layers changes, else ""."""
-    own, other = recipe.model, trained.recipe.model
-    if own.causal == other.causal:
+    model, other = recipe.model, trained.recipe.model
+    if model.causal == other.causal:
         return ""
-    direction = " or ".join(word for word in ("causal", "bidirectional") if word in own.DIRECTIONS)
+    direction = " or ".join(word for word in ("causal", "bidirectional") if word in model.DIRECTIONS)
     trained_direction = "causal" if other.causal else "bidirectional"
     return (
         f"the layers of {trained.folder.name} were trained with {trained_direction} attention, but attention in"
-        f" {'the decoder' if own.SOURCE else 'this model'} is {direction}: they need further training"
+        f" {'the decoder' if model.SOURCE else 'this model'} is {direction}: they need further training"
     )
 
 
@@ -233,12 +235,12 @@ def _source(name: str, init_prefixes: Mapping[str, str], available: Mapping[str,
 
 def _same_head_outputs(recipe: Recipe, trained: LoadedModel, data: TokenizedData) -> bool:
     """Whether both heads predict the same: tokens, the same classes, or numbers with the same mean and scale."""
-    own, other = recipe.objective, trained.recipe.objective
-    if "tokens" in own.PREDICTS & other.PREDICTS:
+    objective, other = recipe.objective, trained.recipe.objective
+    if "tokens" in objective.PREDICTS & other.PREDICTS:
         return True
     both = (data.labels, trained.labels)
     outputs = {None if labels is None else (labels.names, labels.mean, labels.scale) for labels in both}
-    return own.kind == other.kind and "tokens" not in own.PREDICTS ^ other.PREDICTS and len(outputs) == 1
+    return objective.kind == other.kind and "tokens" not in objective.PREDICTS ^ other.PREDICTS and len(outputs) == 1
 
 
 def _refuse_incompatible(recipe: Recipe, trained: LoadedModel, data: TokenizedData) -> None:
@@ -253,16 +255,16 @@ def _refuse_incompatible(recipe: Recipe, trained: LoadedModel, data: TokenizedDa
                 needs = f"needs {added} special tokens that the {whose}, does not have"
                 raise RecipeFault(f"objective: {recipe.objective.kind} {needs}", hint="begin with a run that has them")
             raise RecipeFault(f"tokenizer: is not the {whose}", hint="leave that section out")
-    own, other = recipe.model, trained.recipe.model
-    if not own.can_init_from(other):
-        what = f"model.kind={own.kind} cannot be initialized from {name}, whose model.kind is {other.kind}"
-        raise RecipeFault(f"model.init_from: {what}", hint=f"model.kind={other.kind}")
-    for key, *values in own.compare_with(other):
+    model, other = recipe.model, trained.recipe.model
+    if not model.can_init_from(other):
+        fault = f"model.kind={model.kind} cannot be initialized from {name}, whose model.kind is {other.kind}"
+        raise RecipeFault(f"model.init_from: {fault}", hint=f"model.kind={other.kind}")
+    for key, *values in model.compare_with(other):
         contexts = (recipe.train.context, trained.recipe.train.context)
         own_value, other_value = (_comparable(value, context) for value, context in zip(values, contexts, strict=True))
         for inner, here, there in () if key in _FREE else _differing(f"model.{key}", own_value, other_value):
-            what = f"is {here}, but {there} in {name}, the run of model.init_from"
-            raise RecipeFault(f"{inner}: {what}", hint=f"leave model.{key} out")
+            fault = f"is {here}, but {there} in {name}, the run of model.init_from"
+            raise RecipeFault(f"{inner}: {fault}", hint=f"leave model.{key} out")
 
 
 def _comparable(value: Any, context: int) -> Any:
@@ -273,16 +275,16 @@ def _comparable(value: Any, context: int) -> Any:
     return [_comparable(item, context) for item in value] if isinstance(value, list) else value
 
 
-def _differing(key: str, own: Any, other: Any) -> Iterator[tuple[str, str, str]]:
+def _differing(key: str, value: Any, other: Any) -> Iterator[tuple[str, str, str]]:
     """The innermost keys that differ, with both values; for settings of different kinds, the kinds."""
-    if isinstance(own, dict) and isinstance(other, dict) and own.get("kind") == other.get("kind"):
-        for name in own:
-            yield from _differing(f"{key}.{name}", own[name], other.get(name))
-    elif isinstance(own, list) and isinstance(other, list) and len(own) == len(other):
-        for n, (one, another) in enumerate(zip(own, other, strict=True)):
-            yield from _differing(f"{key}[{n}]" if len(own) > 1 else key, one, another)
-    elif own != other:
-        yield key, _format(own), _format(other)
+    if isinstance(value, dict) and isinstance(other, dict) and value.get("kind") == other.get("kind"):
+        for name in value:
+            yield from _differing(f"{key}.{name}", value[name], other.get(name))
+    elif isinstance(value, list) and isinstance(other, list) and len(value) == len(other):
+        for n, pair in enumerate(zip(value, other, strict=True)):
+            yield from _differing(f"{key}[{n}]" if len(value) > 1 else key, *pair)
+    elif value != other:
+        yield key, _format(value), _format(other)
 
 
 def _format(value: Any) -> str:

@@ -94,23 +94,23 @@ class _Recorder:
         self.micro += 1
 
     def record_output(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        found = list(_float_tensors(output))
+        outputs = list(_float_tensors(output))
         if isinstance(module, (Embedding, Block)):
-            self._measure_range(module, found)
-        values = sum(tensor.numel() for tensor in found)
-        bad = sum(_count_non_finite(tensor) for tensor in found)
+            self._measure_range(module, outputs)
+        values = sum(tensor.numel() for tensor in outputs)
+        bad = sum(_count_non_finite(tensor) for tensor in outputs)
         if bad and self.source is None:
             went_in = [_max_abs(tensor) for tensor in _float_tensors(inputs)]
             self.source = NonFiniteOutput(
                 self.names[module], type(module).__name__, self.micro, max(went_in, default=None), bad / values
             )
 
-    def _measure_range(self, module: nn.Module, found: list[Tensor]) -> None:
+    def _measure_range(self, module: nn.Module, outputs: list[Tensor]) -> None:
         name = self.names[module]
         weights = [_max_abs(p.detach()) for p in module.parameters()]
         level = self.levels.setdefault(name, LayerRange(name, type(module).__name__, weight=max(weights, default=0.0)))
-        level.largest = max([level.largest, *map(_max_abs, found)])
-        level.not_finite += sum(map(_count_non_finite, found))
+        level.largest = max([level.largest, *map(_max_abs, outputs)])
+        level.not_finite += sum(map(_count_non_finite, outputs))
 
     def record_gradient(self, name: str, parameter: Tensor) -> None:
         assert parameter.grad is not None

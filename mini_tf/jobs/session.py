@@ -261,9 +261,9 @@ class Session:
 
     def _all_tensors(self, at: Progress) -> CheckpointTensors:
         """Those of all processes, on rank 0."""
-        own, gather = self._tensors(at), self.sharding.gather
-        model, optimizer = gather(own.model), gather(own.optimizer)
-        return CheckpointTensors(model, optimizer, self.group.gather(own.state), gather(own.objective))
+        local, gather = self._tensors(at), self.sharding.gather
+        model, optimizer = gather(local.model), gather(local.optimizer)
+        return CheckpointTensors(model, optimizer, self.group.gather(local.state), gather(local.objective))
 
     def generating(self, n: int) -> AbstractContextManager[None]:
         """Within it rank 0 may generate `n` texts: with whole weights, if there are any; collective."""

@@ -81,8 +81,8 @@ class DecisionFitter(ClassAccumulator):
         )
         of_use = losses[1] < losses[0]
         figures = f"log-loss {_change(losses)}, expected calibration error {_change(errors)}"
-        found = f"temperature {fitted[2]:.3g}" if of_use else "no temperature, since it lowers no loss"
-        self.lines.append(f"{found}: {figures}")
+        outcome = f"temperature {fitted[2]:.3g}" if of_use else "no temperature, since it lowers no loss"
+        self.lines.append(f"{outcome}: {figures}")
         changed = {"temperature": fitted[2] if of_use else 1.0, "figures": {"log_loss": losses, "ece": errors}}
         self.decision = self.decision.model_copy(update=changed)
         return fitted if of_use else none
@@ -103,7 +103,7 @@ class DecisionFitter(ClassAccumulator):
         name, words = ("f1_macro", "macro F1") if scheme is None else ("entity_f1", "entity F1")
         scores = (self._f1(parts, plain), self._f1(parts, biased))
         of_use = scores[1] > scores[0]
-        bias = {one: float(value) for one, value in zip(self.names, biases[2], strict=True) if value and of_use}
+        bias = {label: float(value) for label, value in zip(self.names, biases[2], strict=True) if value and of_use}
         self.lines.append(f"{describe_bias(bias) or 'no bias, since it is of no use'}: {words} {_change(scores)}")
         changed = {"bias": bias, "figures": self.decision.figures | {name: scores}}
         self.decision = self.decision.model_copy(update=changed)
@@ -124,7 +124,7 @@ class _Halves:
         self.log_probabilities, self.truth, self.lengths = log_probabilities, truth, lengths
         self.half_of_target = np.repeat(halves, lengths)
         self.targets, self.examples = (
-            [one == 0, one == 1, np.ones_like(one, dtype=bool)] for one in (self.half_of_target, halves)
+            [half == 0, half == 1, np.ones_like(half, dtype=bool)] for half in (self.half_of_target, halves)
         )
 
     def crossed(self, temperatures: Sequence[float]) -> np.ndarray:
@@ -249,9 +249,9 @@ class ClassPipeline(PredictionPipeline):
         changed.top = options.top
         if options.thresholds:
             names, common = self.labels.names, options.thresholds.get(None, 0.0)
-            own = np.array([name in options.thresholds for name in names])
+            preferred = np.array([name in options.thresholds for name in names])
             thresholds = np.array([options.thresholds.get(name, common) for name in names])
-            changed.rule = replace(self.rule, thresholds=thresholds, own=own)
+            changed.rule = replace(self.rule, thresholds=thresholds, preferred=preferred)
         return changed
 
     def most_probable(self, log_probabilities: np.ndarray) -> list[list[dict[str, Any]]]:

@@ -29,17 +29,17 @@ def _settings(trained: Trained, command: str, refusal: str) -> PipelineSettings:
     return settings
 
 
-def open_generator(trained: Trained, given: Mapping[str, Any], **how: Any) -> Generator:
-    """A generator with the options `given`, by name; of them `context` is the maximum context in tokens.
+def open_generator(trained: Trained, options: Mapping[str, Any], **how: Any) -> Generator:
+    """A generator with these options, by name; of them `context` is the maximum context in tokens.
 
     how: the other fields of `GenerateOptions`. UsageFault for an option that there is not, a value out of range, or an
     option that the model does not support.
     """
-    for name in given:
+    for name in options:
         _refuse_unsupported(trained, name)
-    _check_ranges(given)
-    options = {name: value for name, value in given.items() if name != CONTEXT}
-    return pipeline_of(trained).generator(GenerateOptions(options, _context(trained, given.get(CONTEXT)), **how))
+    _check_ranges(options)
+    values = {name: value for name, value in options.items() if name != CONTEXT}
+    return pipeline_of(trained).generator(GenerateOptions(values, _context(trained, options.get(CONTEXT)), **how))
 
 
 def _refuse_unsupported(trained: Trained, name: str) -> None:
@@ -52,9 +52,9 @@ def _refuse_unsupported(trained: Trained, name: str) -> None:
         raise UsageFault(f"{option(name)}: {why}", hint="leave it out")
 
 
-def _check_ranges(given: Mapping[str, Any]) -> None:
+def _check_ranges(options: Mapping[str, Any]) -> None:
     for name, (least, greatest) in OPTION_RANGES.items():
-        value = given.get(name, least)
+        value = options.get(name, least)
         if isinstance(value, bool) or not isinstance(value, int):
             raise UsageFault(f"{option(name)}: must be an integer, got {value!r}")
         if value < least or (greatest is not None and value > greatest):

@@ -30,7 +30,7 @@ Measure = Callable[[np.ndarray, np.ndarray, np.ndarray], dict[str, float]]
 class DecisionRule:
     """How labels follow from outputs. scheme: of tags that mark entities, else None. bias (C,) or 0: in nats.
 
-    thresholds (C,): the probability below which a class is no label. own (C,): classes with a threshold of their own,
+    thresholds (C,): the probability below which a class is no label. preferred (C,): classes with their own threshold,
     which are predicted before all others where their probability reaches it, and after all others elsewhere.
     """
 
@@ -38,7 +38,7 @@ class DecisionRule:
     temperature: float = 1.0
     bias: np.ndarray | float = 0.0
     thresholds: np.ndarray | None = None
-    own: np.ndarray | bool = False
+    preferred: np.ndarray | bool = False
 
     def log_probabilities(self, outputs: Tensor) -> np.ndarray:
         """(T, C): of logits (T, C), or of any log-probabilities."""
@@ -50,7 +50,7 @@ class DecisionRule:
         scores = log_probabilities + self.bias
         if self.thresholds is not None:
             reached = log_probabilities >= np.log(np.maximum(self.thresholds, 1e-300))
-            scores = np.where(self.own, np.where(reached, log_probabilities + _FIRST, scores - _FIRST), scores)
+            scores = np.where(self.preferred, np.where(reached, log_probabilities + _FIRST, scores - _FIRST), scores)
         decided = scores.argmax(1) if self.scheme is None else best_tags(scores, lengths, self.scheme)
         if self.thresholds is None:
             return decided
@@ -212,7 +212,7 @@ class _Rules:
         self.may_begin, self.continues, self.type = scheme.may_begin, scheme.continues, scheme.type
         self.closed = np.flatnonzero(scheme.may_end)
         n_tags, n_types = len(scheme.mark), scheme.type.max() + 1
-        of_type = [np.flatnonzero(scheme.may_go_on & (scheme.type == one)) for one in range(n_types)]
+        of_type = [np.flatnonzero(scheme.may_go_on & (scheme.type == number)) for number in range(n_types)]
         # (types, at most B and I): the tags that an entity goes on from; n_tags: none.
         self.open = np.full((n_types, max(1, *map(len, of_type))), n_tags)
         for row, tags in zip(self.open, of_type, strict=True):

@@ -40,14 +40,15 @@ class DecoderGenerator:
     """Generates text with a decoder."""
 
     def __init__(self, bundle: ModelBundle, options: GenerateOptions) -> None:
-        given = options.given
+        values = options.values
         self.bundle, self.options = bundle, options
-        self.samples, self.batch_size = given.get("num_samples", 1), given.get("batch_size", BATCH_SIZE)
-        self.seed: int = given.get("seed", 0)
-        self.top_logprobs: int | None = given.get("logprobs")
+        self.samples, self.batch_size = values.get("num_samples", 1), values.get("batch_size", BATCH_SIZE)
+        self.seed: int = values.get("seed", 0)
+        self.top_logprobs: int | None = values.get("logprobs")
         self.chunk_size = self.batch_size
-        greedy = {"temperature": 0.0} if given.get("greedy") else {}
-        recipe = bundle.recipe.model_copy(update={"generate": bundle.recipe.generate.with_options({**given, **greedy})})
+        greedy = {"temperature": 0.0} if values.get("greedy") else {}
+        generate = bundle.recipe.generate.with_options({**values, **greedy})
+        recipe = bundle.recipe.model_copy(update={"generate": generate})
         self.text_generator = TextGenerator(
             bundle.model,
             bundle.tokenizer,
@@ -58,7 +59,7 @@ class DecoderGenerator:
         )
         self.unread = InputWarnings(bundle.tokenizer, self.text_generator.context)
         self._check_options()
-        self.streams: bool = given.get("stream", options.terminal and self.samples == 1)
+        self.streams: bool = values.get("stream", options.terminal and self.samples == 1)
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
         encoded = [self.encode(text) for text in prompts]
@@ -115,15 +116,16 @@ class DecoderGenerator:
 
     def _check_options(self) -> None:
         """UsageFault for contradictory options."""
-        given = self.options.given
-        sampling = [name for name in ("temperature", "top_k", "top_p", "min_p") if given.get(name)]
-        if given.get("greedy") and sampling:
-            raise UsageFault(f"--greedy is --temperature 0; {option(sampling[0])} {given[sampling[0]]:g} was given too")
+        values = self.options.values
+        sampling = [name for name in ("temperature", "top_k", "top_p", "min_p") if values.get(name)]
+        if values.get("greedy") and sampling:
+            fault = f"--greedy is --temperature 0; {option(sampling[0])} {values[sampling[0]]:g} was given too"
+            raise UsageFault(fault)
         if self.samples > 1 and self.text_generator.settings.greedy:
             fault = f"--num-samples {self.samples}: greedy decoding gives identical samples"
             raise UsageFault(fault, hint="give a --temperature above 0")
-        if given.get("stream"):
-            several = [option(name) for name in ("num_samples", "batch_size") if given.get(name, 1) > 1]
+        if values.get("stream"):
+            several = [option(name) for name in ("num_samples", "batch_size") if values.get(name, 1) > 1]
             if others := [*(["--json"] if self.options.json else []), *several]:
                 fault = f"--stream prints one text while it is generated; {others[0]} was given too"
                 raise UsageFault(fault, hint="remove one of them")
@@ -150,10 +152,10 @@ class EncoderDecoderGenerator:
         make_translator: Callable[[Generate], Translator],
         unit: str,
     ) -> None:
-        given, self.options = options.given, options
-        self.batch_size, self.n_best = given.get("batch_size", BEAM_BATCH_SIZE), given.get("n_best")
+        values, self.options = options.values, options
+        self.batch_size, self.n_best = values.get("batch_size", BEAM_BATCH_SIZE), values.get("n_best")
         self.chunk_size = SORTED_BATCHES * self.batch_size
-        generate = bundle.recipe.generate.with_options({**given, **({"num_beams": 1} if given.get("greedy") else {})})
+        generate = bundle.recipe.generate.with_options({**values, **({"num_beams": 1} if values.get("greedy") else {})})
         self._check_options(generate)
         self.translator = make_translator(generate)
         self.unread = InputWarnings(bundle.source_tokenizer, self.translator.context, unit, "last")
@@ -174,9 +176,9 @@ class EncoderDecoderGenerator:
 
     def _check_options(self, options: Generate) -> None:
         """UsageFault for contradictory options."""
-        given = self.options.given
-        if given.get("greedy") and given.get("num_beams", 1) != 1:
-            raise UsageFault(f"--greedy is --num-beams 1; --num-beams {given['num_beams']} was given too")
+        values = self.options.values
+        if values.get("greedy") and values.get("num_beams", 1) != 1:
+            raise UsageFault(f"--greedy is --num-beams 1; --num-beams {values['num_beams']} was given too")
         if (self.n_best or 1) > options.num_beams:
             fault = f"--n-best {self.n_best}: must be at most the beam size, {options.num_beams}"
             raise UsageFault(fault, hint="increase --num-beams")

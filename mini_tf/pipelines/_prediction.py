@@ -145,7 +145,7 @@ class HeadPredictor:
         loss: OutputLoss | None = None,
     ) -> None:
         self._pipeline, self._accumulator, self._loss = pipeline, accumulator, loss
-        self._heads = [_Head(one) for one in trained.members or (trained,)]
+        self._heads = [_Head(model) for model in trained.members or (trained,)]
         self._dataset: Dataset = trained.recipe.objective.dataset()
         self._n_predicted = 0
         self.unread = InputWarnings(prompt_tokenizer(trained), trained.recipe.train.context, "text", "last")

@@ -119,8 +119,8 @@ class ThresholdFitter(LabelSetAccumulator):
         bias = {name: -float(cutoff) for name, cutoff in zip(self.names, cutoffs, strict=True) if cutoff and of_use}
         self.decision = Decision(bias=bias, figures={"f1_macro": figures})
         thresholds = listed(f"{safe_text(name)} {1 / (1 + np.exp(value)):.2f}" for name, value in bias.items())
-        found = f"thresholds {thresholds}" if of_use else "no fitted thresholds, since they are of no use"
-        self.lines = [f"{found}: macro F1 {figures[0]:.4f} -> {figures[1]:.4f}", CROSS_FITTED]
+        outcome = f"thresholds {thresholds}" if of_use else "no fitted thresholds, since they are of no use"
+        self.lines = [f"{outcome}: macro F1 {figures[0]:.4f} -> {figures[1]:.4f}", CROSS_FITTED]
         return crossed if of_use else plain
 
 

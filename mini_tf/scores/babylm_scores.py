@@ -95,15 +95,15 @@ def reading_scores(columns: Mapping[str, np.ndarray]) -> dict[str, TaskScore]:
         shares = [explained_share(of[time], of["surprisal"], [of[name] for name in controls]) for time in times]
         return float(np.mean(shares))
 
-    found = {}
+    scores = {}
     for name, times, controls in (
         ("eye_tracking", EYE_TRACKING, CONTROLS),
         ("self_paced", (SELF_PACED,), (*CONTROLS, *SPILLOVER)),
     ):
         statistic = partial(explained, times, controls)
         n = int(np.isfinite(np.stack([columns[column] for column in (*times, *controls)])).all(axis=0).sum())
-        found[name] = TaskScore("variance", statistic([rows]), *bootstrap_interval([rows], statistic), n)
-    return found
+        scores[name] = TaskScore("variance", statistic([rows]), *bootstrap_interval([rows], statistic), n)
+    return scores
 
 
 def explained_share(y: np.ndarray, x: np.ndarray, controls: Sequence[np.ndarray]) -> float:
@@ -111,7 +111,7 @@ def explained_share(y: np.ndarray, x: np.ndarray, controls: Sequence[np.ndarray]
 
     It is the squared partial correlation of y and x. Rows with NaN are left out; NaN if too few are left.
     """
-    table = np.stack([y, x, *controls, *(one * other for one, other in combinations(controls, 2))], axis=1)
+    table = np.stack([y, x, *controls, *(control * other for control, other in combinations(controls, 2))], axis=1)
     table = table[np.isfinite(table).all(axis=1)]
     design = np.column_stack([np.ones(len(table)), table[:, 2:]])
     if len(table) < design.shape[1] + 2:

@@ -40,7 +40,7 @@ def entity_scores(
     names = sorted({*true_tags, *(tag for tag in predicted_tags if tag is not None)})
     number: dict[str | None, int] = {None: -1} | {name: i for i, name in enumerate(names)}
     true_ids, predicted_ids = (
-        np.array([number[tag] for tag in one], dtype=np.int64) for one in (true_tags, predicted_tags)
+        np.array([number[tag] for tag in sequence], dtype=np.int64) for sequence in (true_tags, predicted_tags)
     )
     by_word = class_scores(true_ids, predicted_ids, names)
     if not mark_entities({*names, *tags}):
@@ -119,9 +119,9 @@ class TagScheme:
         not end an entity, unless `lax` has END (IOE1), nor does its B if it has S (U), too.
         """
         parts = [iobes(name).partition("-") for name in names]
-        mark, types = np.array([part[0] for part in parts]), [part[2] for part in parts]
+        mark = np.array([part[0] for part in parts])
         numbers = {name: n for n, name in enumerate(dict.fromkeys(part[2] for part in parts if part[0] != OUTSIDE))}
-        of_type = np.array([-1 if one == OUTSIDE else numbers[name] for one, name in zip(mark, types, strict=True)])
+        of_type = np.array([-1 if part[0] == OUTSIDE else numbers[part[2]] for part in parts])
         has = {letter: np.isin(of_type, of_type[mark == letter]) for letter in "BES"}
         continues = np.isin(mark, ["I", "E"])
         open_only = has["E"] & (((mark == "I") & (END not in lax)) | ((mark == "B") & has["S"]))
@@ -178,8 +178,8 @@ def lax_rules(names: Sequence[str], pairs: Mapping[tuple[str, str], int]) -> tup
     return tuple(rule for rule, count in broken.items() if count > LARGEST_SHARE * n_entities)
 
 
-def entity_f1(found: np.ndarray, true: np.ndarray) -> float:
+def entity_f1(predicted: np.ndarray, true: np.ndarray) -> float:
     """F1 over two lists of `TagScheme.entities`, (n, 3) and (m, 3); 0 if there are none."""
-    both = len(found) + len(true)
-    common = both - len(np.unique(np.concatenate([found, true]), axis=0))
+    both = len(predicted) + len(true)
+    common = both - len(np.unique(np.concatenate([predicted, true]), axis=0))
     return 2 * common / both if both else 0.0

@@ -93,7 +93,7 @@ class PairScores(NamedTuple):
 
 def pair_scores(good: Sequence[float], bad: Sequence[float]) -> PairScores:
     """Scores of at least one pair."""
-    differences = [one - other for one, other in zip(good, bad, strict=True)]
+    differences = [score - other for score, other in zip(good, bad, strict=True)]
     ties, n = differences.count(0.0), len(differences)
     right = sum(difference > 0 for difference in differences) + ties / 2
     return PairScores(right / n, *wilson_interval(right, n), fmean(differences), ties, n)

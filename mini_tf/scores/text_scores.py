@@ -65,7 +65,7 @@ _KINDS = ("rouge1", "rouge2", "rougeL")
 
 def rouge_why_zero(references: References) -> str:
     """Why ROUGE is 0 where references have no words, such as emoji alone; "" if all have some."""
-    n = sum(not any(words_of(one) for one in texts) for texts in references)
+    n = sum(not any(words_of(reference) for reference in texts) for texts in references)
     return f"rouge is 0 for {n:,} of {len(references):,} texts, whose references have no letters or digits" if n else ""
 
 
@@ -83,12 +83,14 @@ def summary_scores(summaries: Sequence[str], references: References) -> dict[str
         english = DefaultTokenizer(use_stemmer=True)
 
         def tokenize(self, text: str) -> list[str]:
-            return [word for one in words_of(text) for word in (self.english.tokenize(one) if one.isascii() else [one])]
+            return [
+                word for part in words_of(text) for word in (self.english.tokenize(part) if part.isascii() else [part])
+            ]
 
     # With an explicit tokenizer rouge-score logs nothing, so it adds no handler to the root logger.
     scorer = RougeScorer(_KINDS, tokenizer=AnyScript())
     scores = [scorer.score_multi(of_text, summary) for summary, of_text in zip(summaries, references, strict=True)]
-    return {kind: sum(float(one[kind].fmeasure) for one in scores) / len(scores) for kind in _KINDS}
+    return {kind: sum(float(score[kind].fmeasure) for score in scores) / len(scores) for kind in _KINDS}
 
 
 if TYPE_CHECKING:

@@ -44,13 +44,13 @@ class Job:
     follow: Callable[[int, str], object] | None = None
     alone: frozenset[Any] = frozenset()
     deadline: float = float("inf")
-    told: bool = False
+    streamed: bool = False
     _given_up: threading.Event = field(default_factory=threading.Event)
 
     def tell(self, number: int, piece: str) -> None:
-        """A piece of a text is there. What has been told cannot be taken back."""
+        """Pass on a piece of a text, which cannot be taken back."""
         if piece and self.follow is not None:
-            self.told = True
+            self.streamed = True
             self.follow(number, piece)
 
     def cancel(self) -> None:
@@ -122,14 +122,14 @@ class Batcher:
             return batch
 
     def _compute(self, jobs: Sequence[Job]) -> None:
-        """An error of one job is not that of the others: those that were told nothing yet are computed one by one."""
+        """An error of one job is not that of the others: those that have streamed nothing are computed one by one."""
         try:
             results: Sequence[Any] = self._work(jobs[0].key, jobs)
         except Exception as error:
-            anew = [job for job in jobs if not job.told] if len(jobs) > 1 else []
-            for job in anew:
+            retried = [job for job in jobs if not job.streamed] if len(jobs) > 1 else []
+            for job in retried:
                 self._compute([job])
-            if not (jobs := [job for job in jobs if job not in anew]):
+            if not (jobs := [job for job in jobs if job not in retried]):
                 return
             if not isinstance(error, MinitfError):
                 self._report(error)
@@ -178,8 +178,8 @@ class ServedModel:
         owners = [(job, number) for job in jobs for number in range(len(job.items) * samples)]
 
         def follow(number: int, piece: str) -> bool:
-            job, own = owners[number]
-            job.tell(own, piece)
+            job, index = owners[number]
+            job.tell(index, piece)
             return job.over
 
         if self.is_random(options):

@@ -71,8 +71,8 @@ def stream_options(body: Mapping[str, Any]) -> tuple[bool, bool]:
 
 def texts_of(body: Mapping[str, Any], name: str) -> list[str]:
     """One text or several; UsageFault for anything else, such as token ids, or too many."""
-    given = body.get(name)
-    texts = [given] if isinstance(given, str) else given
+    entry = body.get(name)
+    texts = [entry] if isinstance(entry, str) else entry
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
         raise UsageFault(f"{name}: must be a text or a list of texts")
     if len(texts) > MOST_TEXTS:
@@ -82,10 +82,10 @@ def texts_of(body: Mapping[str, Any], name: str) -> list[str]:
 
 def messages_of(body: Mapping[str, Any]) -> list[dict[str, str]]:
     """The messages of a chat; their content is a text, or a list of parts of the type text. UsageFault for others."""
-    given = body.get("messages")
-    if not isinstance(given, list) or not given or not all(isinstance(message, dict) for message in given):
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
         raise UsageFault("messages: must be a list of {role, content}")
-    return [{"role": message.get("role"), "content": _content(message.get("content"))} for message in given]
+    return [{"role": message.get("role"), "content": _content(message.get("content"))} for message in messages]
 
 
 def _content(content: Any) -> str:
@@ -152,7 +152,8 @@ def reason(output: Output, sample: int) -> str:
 
 
 def usage(outputs: Sequence[Output]) -> dict[str, int]:
-    prompt, completion = sum(one.n_prompt for one in outputs), sum(n for one in outputs for n, _ in one.ends)
+    prompt = sum(output.n_prompt for output in outputs)
+    completion = sum(n for output in outputs for n, _ in output.ends)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
@@ -161,7 +162,7 @@ def _logprobs(tokens: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "tokens": texts,
         "token_logprobs": [token["logprob"] for token in tokens],
-        "top_logprobs": [{one["token"]: one["logprob"] for one in token["top"]} for token in tokens],
+        "top_logprobs": [{top["token"]: top["logprob"] for top in token["top"]} for token in tokens],
         "text_offset": [sum(map(len, texts[:number])) for number in range(len(texts))],
     }
 

@@ -123,8 +123,8 @@ class Routes:
         samples = options.get("num_samples", 1)
         open_generator(self.model.trained, options)  # refuses what is out of range, or not supported by the model
         if "max_new_tokens" not in options:
-            own = self.model.trained.recipe.generate.max_new_tokens
-            options |= {"max_new_tokens": self.limits.new_tokens} if own > self.limits.new_tokens else {}
+            default = self.model.trained.recipe.generate.max_new_tokens
+            options |= {"max_new_tokens": self.limits.new_tokens} if default > self.limits.new_tokens else {}
         if len(prompts) * samples > self.limits.rows:
             raise UsageFault(f"at most {self.limits.rows} texts in one request, got {len(prompts) * samples}")
         if streams and "logprobs" in options:
@@ -180,11 +180,11 @@ class Routes:
         loop = asyncio.get_running_loop()
         result: asyncio.Future[Any] = loop.create_future()
 
-        def finish(found: Sequence[Any] | Exception) -> None:
+        def finish(outcome: Sequence[Any] | Exception) -> None:
             if not result.done():
-                result.set_result(found)
+                result.set_result(outcome)
 
-        job = Job(asked, items, lambda found: loop.call_soon_threadsafe(finish, found), size, alone=alone)
+        job = Job(asked, items, lambda outcome: loop.call_soon_threadsafe(finish, outcome), size, alone=alone)
         self._submit(job)
         try:
             while not result.done():
@@ -193,12 +193,12 @@ class Routes:
                     raise ClientDisconnect
                 if not result.done() and job.over:
                     break
-            found: Sequence[Any] | Exception = result.result() if result.done() else Cancelled()
+            outcome: Sequence[Any] | Exception = result.result() if result.done() else Cancelled()
         finally:
             job.cancel()
-        if isinstance(found, Exception):
-            raise self._refusal(found) if isinstance(found, Cancelled) else found
-        return found
+        if isinstance(outcome, Exception):
+            raise self._refusal(outcome) if isinstance(outcome, Cancelled) else outcome
+        return outcome
 
     def _refusal(self, error: Exception) -> Refusal:
         """The answer to a job that ended with this error."""

@@ -39,10 +39,13 @@ def open_ensemble(
     runs = [open_ensemble(member_folder, device=device) for member_folder in folders]
     members = [model for each in runs for model in (each.members or (each,))]  # of folds and seeds, all seeds
     names = None if trained.labels is None else trained.labels.names
-    if other := next((one for one in members if (None if one.labels is None else one.labels.names) != names), None):
+    if other := next(
+        (member for member in members if (None if member.labels is None else member.labels.names) != names), None
+    ):
         fault = f"{other.folder} has other classes than the model of {folder}, so their predictions cannot be averaged"
         raise RunFault(fault, hint="objective.labels lists the classes of all runs", where=[str(other.folder)])
-    return replace(trained, members=tuple(members), decision=Decision.of_ensemble([one.decision for one in members]))
+    decision = Decision.of_ensemble([member.decision for member in members])
+    return replace(trained, members=tuple(members), decision=decision)
 
 
 def _n_runs(recipe: Recipe) -> int:

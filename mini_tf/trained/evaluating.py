@@ -40,8 +40,8 @@ def evaluation_data(
         return encode_data(section, used, trained.recipe.objective, trained.labels, say, note, new)
     if trained.members and finding.model_folder(trained.folder) != trained.folder:
         fault = f"{trained.folder} is an ensemble of all folds, each of which was trained on most of data.train"
-        one = finding.member_folders(trained.folder)[0]
-        raise RunFault(fault, hint=f"--data FILE evaluates on other data, and {one} on the validation data of its fold")
+        run = finding.member_folders(trained.folder)[0]
+        raise RunFault(fault, hint=f"--data FILE evaluates on other data, and {run} on the validation data of its fold")
     store = run_data(trained, say)[split]
     if store.streamed is not None:
         sample = f"a sample of {len(store):,} of about {store.n_tokens:,} tokens"

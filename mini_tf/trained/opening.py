@@ -66,12 +66,12 @@ class LoadedModel:
 class Trained(LoadedModel):
     """A loaded model, ready for inference: `model` is in eval mode on the device of `setup`.
 
-    own: tensors of the objective's own network; None: those of the checkpoint. members: of an ensemble, the models of
-    all runs, whose predictions are averaged; `model` is that of the median run.
+    objective_weights: tensors of the objective's own network; None: those of the checkpoint. members: of an ensemble,
+    the models of all runs, whose predictions are averaged; `model` is that of the median run.
     """
 
     setup: Setup
-    own: Mapping[str, Tensor] | None = None
+    objective_weights: Mapping[str, Tensor] | None = None
     members: tuple["Trained", ...] = ()
 
     @property
@@ -85,11 +85,11 @@ class Trained(LoadedModel):
     def task(self) -> nn.Module:
         """The objective with this model, in eval mode. RunFault if no checkpoint holds its own network."""
         task = self.objective.task(self.model).to(self.setup.device)
-        own = self.own
-        if own is None:
+        objective_weights = self.objective_weights
+        if objective_weights is None:
             expected = specs(objective_network.objective_tensors(self.model, task))
-            own = loading.load_objective(self.folder, self.step, expected)
-        objective_network.load_objective(self.model, task, own)
+            objective_weights = loading.load_objective(self.folder, self.step, expected)
+        objective_network.load_objective(self.model, task, objective_weights)
         return task.eval()
 
 
@@ -138,12 +138,14 @@ def open_trained(
     return ready(load_trained(folder, step, average), setup)
 
 
-def ready(loaded: LoadedModel, device: str | Setup = "auto", own: Mapping[str, Tensor] | None = None) -> Trained:
-    """A loaded model in eval mode on a device, or as a setup has it. own: as in `Trained`."""
+def ready(
+    loaded: LoadedModel, device: str | Setup = "auto", objective_weights: Mapping[str, Tensor] | None = None
+) -> Trained:
+    """A loaded model in eval mode on a device, or as a setup has it. objective_weights: as in `Trained`."""
     setup = _setup(device, loaded.auto) if isinstance(device, str) else device
     setup.apply()
     loaded.model.to(setup.device).eval()
-    return Trained(**vars(loaded), setup=setup, own=own)
+    return Trained(**vars(loaded), setup=setup, objective_weights=objective_weights)
 
 
 def load_trained(run: str | Path, step: int | str | None = None, average: int | str | None = None) -> LoadedModel:
@@ -231,11 +233,11 @@ def read_recipe_and_tokenizers(folder: Path) -> tuple[Recipe, Tokenizer, Tokeniz
     """
     recipe = read_recipe(folder)
     try:
-        own, source = recipe.tokenizer, recipe.tokenizer.source
+        target, source = recipe.tokenizer, recipe.tokenizer.source
         keeps_template = manifest.read(folder).step == 0  # of a model that was imported and not trained
         tokenizer, *others = (
             Tokenizer.load(path, Roles.of(settings, keeps_template))
-            for path, settings in ((folder, own), (folder / SOURCE_TOKENIZER, source))
+            for path, settings in ((folder, target), (folder / SOURCE_TOKENIZER, source))
             if settings is not None
         )
         return recipe, tokenizer, others[0] if others else tokenizer

@@ -50,8 +50,8 @@ class Head(NamedTuple):
     @property
     def over_tokens(self) -> bool:
         """Whether its outputs are over the vocabulary."""
-        own: Any = None if self.objective is None else settings_of("objectives", self.objective["kind"])
-        return own is not None and "tokens" in own.PREDICTS
+        settings: Any = None if self.objective is None else settings_of("objectives", self.objective["kind"])
+        return settings is not None and "tokens" in settings.PREDICTS
 
     @property
     def masked(self) -> bool:
@@ -79,7 +79,7 @@ class Facts(NamedTuple):
 
 def their_word(ours: str, meanings: Mapping[str, str]) -> str:
     """Their word for one of ours or an equivalent one; ours, which reading back refuses, if they have none."""
-    words = {own: theirs for theirs, own in reversed([*meanings.items()])}
+    words = {word: theirs for theirs, word in reversed([*meanings.items()])}
     return words.get(ours) or words.get(GATED.get(ours, ""), ours)
 
 
@@ -219,15 +219,15 @@ class Family(Kind):
     def head(self, config: Config) -> Head:
         """The head of the architecture that config.json names; `config` collects the fault if minitf has none."""
         named = config.get("architectures") or [self.HEADS[0].architecture]
-        found = [head for head in self.HEADS if named == [head.architecture]]
-        if not found:
+        heads = [head for head in self.HEADS if named == [head.architecture]]
+        if not heads:
             known = dict.fromkeys(head.architecture for head in self.HEADS)
             config.refuse("architectures", f"of {self.kind} minitf has {', '.join(known)}")
             return self.HEADS[0]
-        if len(found) > 1:  # the same for classes and for numbers
+        if len(heads) > 1:  # the same for classes and for numbers
             numbers = config.get("problem_type") == "regression" or config.n_labels == 1
-            found = [head for head in found if head.numbers == numbers] or found
-        return found[0]
+            heads = [head for head in heads if head.numbers == numbers] or heads
+        return heads[0]
 
     def pooling(self, config: Config, head: Head) -> dict[str, str]:
         """The setting `pool` of the objective of a head of whole texts, else none."""
@@ -239,9 +239,9 @@ class Family(Kind):
         """`recipe` for the values of the config.json of a folder, as JSON, with all settings of the model."""
         config = Config(values, str(folder / "config.json"))
         recipe = self.recipe(config, folder)
-        given = {key: value for key, value in recipe["model"].items() if key != "kind"}
+        settings = {key: value for key, value in recipe["model"].items() if key != "kind"}
         try:
-            model = settings_of("models", self.MODEL).model_validate(given)
+            model = settings_of("models", self.MODEL).model_validate(settings)
         except ValidationError as error:
             raise no_such_model(error, config.where, "model") from error
         return recipe | {"model": {"kind": self.MODEL} | model.model_dump(mode="json")}

@@ -113,11 +113,11 @@ class EncoderFamily(Family):
 
     def names(self, model: Any, head: Head) -> Names:
         if head.masked:
-            own = zip(("head.transform.dense", "head.transform.norm", "head.linear"), self.PREDICTIONS, strict=True)
+            pairs = zip(("head.transform.dense", "head.transform.norm", "head.linear"), self.PREDICTIONS, strict=True)
         else:
             dense, output = self.CLASSES
-            own = zip(("head.dense", "head.linear"), (dense, output if head.pools else "classifier"), strict=True)
-        names = {**super().names(model, head), **{ours: Layout(theirs) for ours, theirs in own}}
+            pairs = zip(("head.dense", "head.linear"), (dense, output if head.pools else "classifier"), strict=True)
+        names = {**super().names(model, head), **{ours: Layout(theirs) for ours, theirs in pairs}}
         if head.masked and self.BIAS is not None:
             output_bias = f"{self.PREDICTIONS[-1]}.bias"
             names["head.linear.bias"] = Layout(self.BIAS) if model.tied else Twice(output_bias, self.BIAS)

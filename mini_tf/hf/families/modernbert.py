@@ -54,8 +54,8 @@ class Settings(Family):
         config.only("position_embedding_type", "absolute")  # which ModernBERT's files say, though positions are rotary
         types = self._types(config)
         window = {"kind": "window", "window": config.integer("local_attention", 128, least=2) // 2}
-        mixers = shortest_period([{"kind": "softmax"} if one == FULL else window for one in types])
-        bases = shortest_period([self._base(config, one) for one in types])
+        mixers = shortest_period([{"kind": "softmax"} if type_ == FULL else window for type_ in types])
+        bases = shortest_period([self._base(config, type_) for type_ in types])
         positions = {"base": bases[0]} if len(bases) == 1 else {"layer_bases": tuple(bases)}
         return {
             "d_model": config.integer("hidden_size"),
@@ -80,7 +80,7 @@ class Settings(Family):
         n_layers, every = config.integer("num_hidden_layers"), config.integer("global_attn_every_n_layers", 3)
         usual = [SLIDING if layer % every else FULL for layer in range(n_layers)]
         types = config.get("layer_types") or usual
-        if isinstance(types, list) and len(types) == n_layers and all(one in (FULL, SLIDING) for one in types):
+        if isinstance(types, list) and len(types) == n_layers and all(type_ in (FULL, SLIDING) for type_ in types):
             return types
         config.refuse("layer_types", f"it must be {FULL} or {SLIDING} for each layer")
         return usual
@@ -95,8 +95,8 @@ class Settings(Family):
         mixers = [model.attention[layer % len(model.attention)] for layer in range(model.n_layers)]
         windows = [value_of(mixer, "window", None) for mixer in mixers]
         types = [FULL if window is None else SLIDING for window in windows]
-        given = value_of(model.positions, "layer_bases", ()) or (value_of(model.positions, "base", 10000.0),)
-        bases = {one: given[layer % len(given)] for layer, one in enumerate(types)}
+        layer_bases = value_of(model.positions, "layer_bases", ()) or (value_of(model.positions, "base", 10000.0),)
+        bases = {type_: layer_bases[layer % len(layer_bases)] for layer, type_ in enumerate(types)}
         return {
             "hidden_size": model.d_model,
             "num_hidden_layers": model.n_layers,
@@ -110,7 +110,7 @@ class Settings(Family):
             "layer_types": types,
             "local_attention": 2 * next((window for window in windows if window is not None), 64),
             "rope_parameters": {
-                one: {"rope_type": "default", "rope_theta": bases.get(one, BASES[one][1])} for one in BASES
+                type_: {"rope_type": "default", "rope_theta": bases.get(type_, BASES[type_][1])} for type_ in BASES
             },
             "tie_word_embeddings": model.tied,
             "max_position_embeddings": facts.context,
@@ -124,8 +124,8 @@ class Settings(Family):
             ("head.transform.dense", "head.transform.norm") if head.masked else ("head.dense", "head.dense.norm")
         )
         output = Layout("decoder" if head.masked else "classifier")
-        own = {dense: Layout("head.dense"), norm: Layout("head.norm"), "head.linear": output}
-        return {**super().names(model, head), **own}
+        head_names = {dense: Layout("head.dense"), norm: Layout("head.norm"), "head.linear": output}
+        return {**super().names(model, head), **head_names}
 
     def lacking(self, config: Config) -> set[str]:
         return set() if config.flag("classifier_bias", False) else {"head.dense.bias"}

@@ -92,13 +92,13 @@ class Leaf(NamedTuple):
 
 def leaves(state: State, path: tuple[str, ...] = ()) -> list[Leaf]:
     """The tensors of a state, without positions and counts, which follow from the mask."""
-    found: list[Leaf] = []
+    tensors: list[Leaf] = []
     for key, value in state.items():
         if isinstance(value, dict) and key != POSITIONS_KEY:
-            found += leaves(value, (*path, key))
+            tensors += leaves(value, (*path, key))
         elif isinstance(value, Tensor):
-            found.append(Leaf((*path, key), AXES[key] if POSITIONS_KEY in state else None))
-    return found
+            tensors.append(Leaf((*path, key), AXES[key] if POSITIONS_KEY in state else None))
+    return tensors
 
 
 class NextTokens(nn.Module):
@@ -119,10 +119,10 @@ class NextTokens(nn.Module):
         positions = TokenPositions.of_mask(mask)
         n_cached = mask.shape[1] - ids.shape[1]
         cached, new = positions.slice(0, n_cached), positions.slice(n_cached, mask.shape[1])
-        own = TokenPositions(ids.shape[1], 0, new.segments, new.positions)
+        new_positions = TokenPositions(ids.shape[1], 0, new.segments, new.positions)
         state = self._state(self.empty, dict(zip((leaf.path for leaf in self.leaves), past, strict=True)), cached)
         source = self._memory(tensors[len(self.leaves) :]) if self.source else None
-        mixed = self.model(Tokens(ids, own), source, None, state)
+        mixed = self.model(Tokens(ids, new_positions), source, None, state)
         logits = self.model.logits(mixed.y, copies=mixed.copies)
         return (logits, *(_at(mixed.state or {}, leaf.path) for leaf in self.leaves))
 
@@ -186,7 +186,7 @@ class SourceEncoder(nn.Module):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         parts = self.parts(*inputs).values()
         # The ids that copy attention keeps: torch 2.10 would leave out an input that is an output.
-        return tuple(part.clone() if any(part is one for one in inputs) else part for part in parts)
+        return tuple(part.clone() if any(part is tensor for tensor in inputs) else part for part in parts)
 
 
 ROWS, TOKENS, PAST_TOKENS, SOURCE_TOKENS = 3, 5, 4, 6

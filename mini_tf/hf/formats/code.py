@@ -124,31 +124,31 @@ def _prompts(batch: Batch, n_new: int) -> dict[str, Tensor]:
     return new | {"prompt": ids, "prompt_mask": mask.long()}
 
 
-def below_the_largest(loaded: LoadedModel, tokens: Tensor, given: Mapping[str, Tensor]) -> float:
+def below_the_largest(loaded: LoadedModel, tokens: Tensor, inputs: Mapping[str, Tensor]) -> float:
     """By how much the logit of a generated token is below the largest one, at most; 0 of greedy decoding.
 
-    tokens: with the prompt, of which the last ones are new, as many as `given` says.
+    tokens: with the prompt, of which the last ones are new, as many as `inputs` says.
     """
-    model, source, n_before = loaded.model, None, tokens.shape[1] - int(given["n_new"])
+    model, source, n_before = loaded.model, None, tokens.shape[1] - int(inputs["n_new"])
     if model.needs_source:
-        source = Tokens(given["prompt"], TokenPositions.of_mask(given["prompt_mask"]))
+        source = Tokens(inputs["prompt"], TokenPositions.of_mask(inputs["prompt_mask"]))
         mask = torch.ones_like(tokens)
     else:
-        mask = torch.cat([given["prompt_mask"], torch.ones_like(tokens[:, n_before:])], dim=1)
+        mask = torch.cat([inputs["prompt_mask"], torch.ones_like(tokens[:, n_before:])], dim=1)
     positions = TokenPositions.of_mask(mask[:, :-1])
     if loaded.recipe.objective.prompt_is_prefix(loaded.recipe.model):
-        positions = positions.with_prefix(given["prompt_mask"].sum(1))
+        positions = positions.with_prefix(inputs["prompt_mask"].sum(1))
     mixed = model(Tokens(tokens[:, :-1], positions), source)
     logits = model.logits(mixed.y, copies=mixed.copies)[:, n_before - 1 :]
     chosen = logits.gather(2, tokens[:, n_before:, None])
     return float((logits.amax(-1, keepdim=True) - chosen).max())
 
 
-def _fresh(folder: Path, auto_class: str, given: dict[str, Tensor]) -> tuple[dict[str, Tensor], str]:
+def _fresh(folder: Path, auto_class: str, tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], str]:
     """What the code computes in a fresh Python, and the version of transformers there, "" without it."""
     with tempfile.TemporaryDirectory() as temporary:
         inputs, outputs = (str(Path(temporary) / f"{name}.safetensors") for name in ("inputs", "outputs"))
-        save_file({name: tensor.contiguous() for name, tensor in given.items()}, inputs)
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, inputs)
         environment = {"HF_MODULES_CACHE": temporary, "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, "-c", inspect.getsource(fresh_reader)]
         done = subprocess.run(

@@ -134,7 +134,7 @@ def _measure(
         for path in int8:
             path.unlink()
     record = {
-        "metrics": {name: found.values for name, found in metrics.items()},
+        "metrics": {name: measured.values for name, measured in metrics.items()},
         "no_metrics_since": data.reason or metrics["onnx"].reason,
         "median_seconds": seconds,
         "int8": {"written": not reasons, "reasons": reasons},

@@ -127,9 +127,9 @@ def _values(key: str, text: str) -> Values | None:
     return Range(*real, whole=all(number is not None for number, _ in ends))  # type: ignore[arg-type,misc]
 
 
-def _refuse_too_many(what: str, n: int, unit: str) -> None:
+def _refuse_too_many(subject: str, n: int, unit: str) -> None:
     if n > MOST:
-        raise UsageFault(f"{what}: {n:,} {unit}, more than {MOST:,}", hint="--samples N tries N of them")
+        raise UsageFault(f"{subject}: {n:,} {unit}, more than {MOST:,}", hint="--samples N tries N of them")
 
 
 def _listed(values: Values) -> Sequence[str]:

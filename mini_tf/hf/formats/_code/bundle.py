@@ -8,6 +8,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain
 from typing import Any, NamedTuple
 
 from mini_tf.hf.formats._code.source_module import SHAPED, Key, Reference, SourceModule
@@ -85,16 +86,16 @@ class Bundle:
             pieces = {
                 id(piece.statement): piece for key in self._needed if self._is_own(key) for piece in [self._piece(key)]
             }
-            found = [(piece, [*self._parts(piece)]) for piece in pieces.values()]
-            for piece, parts in found:
+            closed = [(piece, [*self._parts(piece)]) for piece in pieces.values()]
+            for piece, parts in closed:
                 for uses in map(piece.module.uses, parts):
                     self.attributes |= uses.attributes
                     for reference in uses.references:
                         self._need(reference.key, reference.local)
-                    for reference in (one for note in uses.annotations for one in note.references):
+                    for reference in chain.from_iterable(note.references for note in uses.annotations):
                         if reference.key[0].partition(".")[0] in OUTSIDE:
                             self._need(reference.key, reference.local)
-        return found
+        return closed
 
     def _piece(self, key: Key) -> _Piece:
         module = self._module(key[0])
@@ -165,13 +166,13 @@ class Bundle:
 
     def _readable(self, references: Sequence[Reference]) -> bool:
         """Whether all that an annotation names is in the file."""
-        return all(self._resolve(one.key) in self.names for one in references)
+        return all(self._resolve(reference.key) in self.names for reference in references)
 
     def _imports(self, order: Sequence[tuple[_Piece, list[ast.AST]]]) -> str:
         every = [piece.module.uses(part) for piece, parts in order for part in parts]
         notes = (note.references for uses in every for note in uses.annotations if self._readable(note.references))
-        used = [*(one for uses in every for one in uses.references), *(one for note in notes for one in note)]
-        keys = {key for one in used if not self._is_own(key := self._resolve(one.key))}
+        used = [*chain.from_iterable(uses.references for uses in every), *chain.from_iterable(notes)]
+        keys = {key for reference in used if not self._is_own(key := self._resolve(reference.key))}
         lines: dict[str, set[str]] = {}
         for module, name in keys:
             local = self.names[module, name]
@@ -184,27 +185,27 @@ class Bundle:
         texts = sorted(
             lines, key=lambda line: (line.split()[1].partition(".")[0] in OUTSIDE - sys.stdlib_module_names, line)
         )
-        given = [line + ", ".join(sorted(lines[line])) for line in texts]
+        imports = [line + ", ".join(sorted(lines[line])) for line in texts]
         alias = [f"\n{' = '.join(shaped)} = Annotated  # a tensor, with its axes"] if shaped else []
-        return "\n".join(["from __future__ import annotations\n", *given, *alias])
+        return "\n".join(["from __future__ import annotations\n", *imports, *alias])
 
     def _written(self, piece: _Piece, parts: list[ast.AST]) -> str:
         module, statement = piece
         first, last = module.line_span(statement, module.tree.body)
         edits = [edit for part in parts for edit in self._edits(module, part)]
         for name in piece.names:
-            own = self.names.get((module.name, name), name)
+            local = self.names.get((module.name, name), name)
             starts = [node for node in ast.walk(statement) if _id(node) == name and isinstance(node.ctx, ast.Store)]  # type: ignore[attr-defined]
             if isinstance(statement, ast.ClassDef | ast.FunctionDef):
                 at = module.text.index(name, module.span(statement)[0])
-                edits.append(Edit(at, at + len(name), own))
-            elif own != name:
-                edits += [Edit(*module.span(node), own) for node in starts]
+                edits.append(Edit(at, at + len(name), local))
+            elif local != name:
+                edits += [Edit(*module.span(node), local) for node in starts]
         if isinstance(statement, ast.ClassDef):
             body = statement.body
-            dropped = [one for one in body if one not in parts and not is_text(one)]
-            edits += [Edit(*module.line_span(one, body)) for one in dropped]
-            if not is_text(body[0]) and not any(one in parts for one in body):
+            dropped = [member for member in body if member not in parts and not is_text(member)]
+            edits += [Edit(*module.line_span(member, body)) for member in dropped]
+            if not is_text(body[0]) and not any(member in parts for member in body):
                 edits.append(Edit(last, last, "    pass\n"))
         text = re.sub(r"  # (type: ignore|noqa).*", "", edited(module.text, edits, first, last))
         return re.sub(r"\n(\s*\n){2,}", "\n\n", text)
@@ -214,16 +215,18 @@ class Bundle:
         uses = module.uses(part)
         references = [*uses.references]
         for note in uses.annotations:
-            named = [(one, self.names.get(self._resolve(one.key))) for one in note.references]
-            inside_text = any(module.text[one.start] in "\"'" and name != one.local for one, name in named)
+            named = [(reference, self.names.get(self._resolve(reference.key))) for reference in note.references]
+            inside_text = any(
+                module.text[reference.start] in "\"'" and name != reference.local for reference, name in named
+            )
             if inside_text or not self._readable(note.references):
                 yield note.without
             else:
-                references += [one for one in note.references if module.text[one.start] not in "\"'"]
-        for one in references:
-            name = self.names[self._resolve(one.key)]
-            if module.text[one.start : one.end] != name:
-                yield Edit(one.start, one.end, name)
+                references += [reference for reference in note.references if module.text[reference.start] not in "\"'"]
+        for reference in references:
+            name = self.names[self._resolve(reference.key)]
+            if module.text[reference.start : reference.end] != name:
+                yield Edit(reference.start, reference.end, name)
 
 
 def _id(node: Any) -> str:

@@ -14,12 +14,12 @@ from safetensors.torch import load_file, save_file
 @torch.no_grad()
 def main(folder: Path, auto_class: str, inputs: str, outputs: str) -> None:
     sys.modules.update({"mini_tf": None})  # type: ignore[dict-item]  # an import of it raises ImportError
-    given = load_file(inputs)
+    batch = load_file(inputs)
     names = ("ids", "mask", "types", "source", "source_mask")
     sys.path.insert(0, str(folder))
     from modeling_minitf import load  # type: ignore[import-not-found]
 
-    found = {"alone": load(folder)(**{name: given[name] for name in names if name in given})}
+    results = {"alone": load(folder)(**{name: batch[name] for name in names if name in batch})}
     try:
         import transformers
     except ImportError:
@@ -28,18 +28,18 @@ def main(folder: Path, auto_class: str, inputs: str, outputs: str) -> None:
         transformers.utils.logging.set_verbosity_error()
         model: Any = getattr(transformers, auto_class).from_pretrained(folder, trust_remote_code=True).eval()
         called = {"input_ids": "ids", "attention_mask": "mask", "token_type_ids": "types"}
-        if "source" in given:
+        if "source" in batch:
             called = {"input_ids": "source", "attention_mask": "source_mask"}
             called |= {"decoder_input_ids": "ids", "decoder_attention_mask": "mask"}
-        found["logits"] = model(**{key: given[name] for key, name in called.items() if name in given}).logits
-        if "prompt" in given:
+        results["logits"] = model(**{key: batch[name] for key, name in called.items() if name in batch}).logits
+        if "prompt" in batch:
             first = getattr(model.config, "decoder_start_token_id", None)
             model.generation_config = transformers.GenerationConfig(  # greedy, and all rows have as many tokens
-                max_new_tokens=int(given["n_new"]), pad_token_id=0, decoder_start_token_id=first
+                max_new_tokens=int(batch["n_new"]), pad_token_id=0, decoder_start_token_id=first
             )
-            found["tokens"] = model.generate(given["prompt"], attention_mask=given["prompt_mask"])
+            results["tokens"] = model.generate(batch["prompt"], attention_mask=batch["prompt_mask"])
     version = getattr(transformers, "__version__", "")
-    tensors = {name: tensor.contiguous() for name, tensor in found.items()}
+    tensors = {name: tensor.contiguous() for name, tensor in results.items()}
     save_file(tensors, outputs, metadata={"transformers": version})
 
 

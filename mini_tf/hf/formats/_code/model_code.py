@@ -50,10 +50,10 @@ def written_code(loaded: LoadedModel) -> ModelCode:
     }
     described = (settings, head, None if task is None else task.wide)
     objects = [*_objects(described)]
-    classes = {type(one) for one in objects}
-    sections = [one for one in objects if isinstance(one, Section)]
+    classes = {*map(type, objects)}
+    sections = [section for section in objects if isinstance(section, Section)]
     if isinstance(settings, ModelSettings):
-        sections += [one for one in _objects(tuple(settings.stacks().values())) if isinstance(one, Section)]
+        sections += [section for section in _objects(tuple(settings.stacks().values())) if isinstance(section, Section)]
     architecture, auto_class = f"MiniTFFor{purpose}", f"AutoModelFor{purpose}"
     bundle = Bundle(
         roots=[
@@ -63,7 +63,7 @@ def written_code(loaded: LoadedModel) -> ModelCode:
         ],
         packages={cls.__module__.partition(".")[0] for cls in (*classes, Bundle)},
         replaced={(kinds.__name__, cls): (plain_settings.__name__, "PlainSection") for cls in ("Section", "Kind")},
-        whole={(OF_TRANSFORMERS, name) for name, one in vars(transformer_classes).items() if isinstance(one, type)},
+        whole={(OF_TRANSFORMERS, name) for name, cls in vars(transformer_classes).items() if isinstance(cls, type)},
         known=Known({"handwritten": False, **flags}, model, sections),
     )
     facts = {

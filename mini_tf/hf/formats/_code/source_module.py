@@ -184,7 +184,7 @@ class _Visitor(ast.NodeVisitor):
         for part in [*getattr(node, "decorator_list", []), *node.args.defaults, *filter(None, node.args.kw_defaults)]:
             self.visit(part)
         arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        arguments += [one for one in (node.args.vararg, node.args.kwarg) if one is not None]
+        arguments += [argument for argument in (node.args.vararg, node.args.kwarg) if argument is not None]
         for argument in arguments:
             self.visit(argument)
         if (returns := getattr(node, "returns", None)) is not None:

@@ -59,23 +59,25 @@ class Known:
             return None
         values: list[Any] = []
         if part.value.id == "settings":
-            values = [getattr(one, part.attr) for one in self._settings if part.attr in type(one).model_fields]
+            values = [
+                getattr(section, part.attr) for section in self._settings if part.attr in type(section).model_fields
+            ]
         elif part.value.id == "self" and cls is not None:
-            own = [one for one in (*self._settings, *self._modules) if isinstance(one, cls)]
-            values = [value for one in own for value in _plain_values(one, part.attr)]
-            values = values if len(values) == len(own) else []
+            owners = [owner for owner in (*self._settings, *self._modules) if isinstance(owner, cls)]
+            values = [value for owner in owners for value in _plain_values(owner, part.attr)]
+            values = values if len(values) == len(owners) else []
         answers = {test(value) for value in values}
         return answers.pop() if len(answers) == 1 else None
 
 
-def _plain_values(one: Any, name: str) -> Iterator[Any]:
+def _plain_values(owner: Any, name: str) -> Iterator[Any]:
     """The attribute of an object as it was made, a part of a module being only present; nothing if it is computed."""
-    if isinstance(one, Section):
-        yield from [getattr(one, name)] if name in type(one).model_fields else []
-    elif name in vars(one):
-        yield from [vars(one)[name]] if isinstance(vars(one)[name], bool | str | int | float | tuple | None) else []
+    if isinstance(owner, Section):
+        yield from [getattr(owner, name)] if name in type(owner).model_fields else []
+    elif name in vars(owner):
+        yield from [vars(owner)[name]] if isinstance(vars(owner)[name], bool | str | int | float | tuple | None) else []
     else:
-        parts = {**one._parameters, **one._buffers, **one._modules}
+        parts = {**owner._parameters, **owner._buffers, **owner._modules}
         yield from [None if parts[name] is None else _PRESENT] if name in parts else []
 
 
@@ -225,10 +227,10 @@ def _plain_fields(module: SourceText) -> Iterator[Edit]:
                     Edit(module.span(inner)[1], module.span(part)[1]),
                 )
         if isinstance(field.value, ast.Call) and getattr(field.value.func, "id", "") == "Field":
-            given = [*field.value.args, *(word.value for word in field.value.keywords if word.arg == "default")]
+            defaults = [*field.value.args, *(word.value for word in field.value.keywords if word.arg == "default")]
             start, end = module.span(field.value)
-            if given and getattr(given[0], "value", None) is not ...:
-                kept = module.span(given[0])
+            if defaults and getattr(defaults[0], "value", None) is not ...:
+                kept = module.span(defaults[0])
                 yield from (Edit(start, kept[0]), Edit(kept[1], end))
             else:
                 yield Edit(module.span(field.annotation)[1], end)
