@@ -22,7 +22,8 @@ _INVISIBLE_CHARACTERS = frozenset(
 
 def label(token: str, width: int | None = None, drawable: Callable[[str], bool] = lambda character: True) -> str:
     """A token with visible spaces, in at most `width` terminal cells; characters not `drawable` become code points."""
-    return truncate([one if one != " " else "·" for one in visible_characters(token, drawable)] or ["⟨⟩"], width)
+    visible = [letter if letter != " " else "·" for letter in visible_characters(token, drawable)]
+    return truncate(visible or ["⟨⟩"], width)
 
 
 def caption(text: str, width: int | None = None, drawable: Callable[[str], bool] = lambda character: True) -> str:

@@ -172,7 +172,7 @@ def _plain_lines(page: Page) -> Iterator[str]:
     yield "The maps need JavaScript, which this browser has switched off. Measures without it:"
     for scene in page.scenes:
         yield from (caption(text) for text in scene.at.values())
-        yield from (caption(f"{one.panel.title or one.name}: {one.summary}") for one in scene.maps)
+        yield from (caption(f"{page_map.panel.title or page_map.name}: {page_map.summary}") for page_map in scene.maps)
     for table in (*page.tables, *(table for scene in page.scenes for table in scene.tables)):
         yield from (" | ".join(_cells(row)) for row in (table.headers, *table.rows))
 
@@ -186,10 +186,10 @@ def contents(page: Page, bits: int) -> dict[str, Any]:
     codes, scenes, error = list[bytes](), list[dict[str, Any]](), 0.0
     for scene in page.scenes:
         maps = []
-        for one in scene.maps:
-            low, step, coded = quantize(one.panel.values, bits)
+        for page_map in scene.maps:
+            low, step, coded = quantize(page_map.panel.values, bits)
             codes.append(coded.tobytes())
-            maps.append(_map(one, labels) | {"low": low, "step": step})
+            maps.append(_map(page_map, labels) | {"low": low, "step": step})
             error = max(error, step / 2)
         at = {name: caption(text) for name, text in scene.at.items()}
         scenes.append({"at": at, "maps": maps, "tables": list(map(_table, scene.tables))})

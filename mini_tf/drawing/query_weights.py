@@ -123,7 +123,7 @@ def _strongest(weights: np.ndarray) -> list[tuple[int, int, float]]:
     drawn = [
         (int(head), int(token), float(weights[head, token])) for head, token in np.argwhere(weights >= _MIN_WEIGHT)
     ]
-    return sorted(drawn, key=lambda one: one[2])[-_MAX_LINES:]
+    return sorted(drawn, key=lambda line: line[2])[-_MAX_LINES:]
 
 
 def _draw_lines(

@@ -64,7 +64,7 @@ def heat_map(
         both = f", {_BOTH}: both" if marks.squares & (marks.rings | marks.dotted_rings) else ""
         add_sentence(text, legend + both, width)
     sides = ((n_rows, len(names), "rows"), (n_columns, len(panel.columns), "columns"))
-    if cut := [f"{shown} of {total} {what}" for shown, total, what in sides if shown < total]:
+    if cut := [f"{shown} of {total} {axis}" for shown, total, axis in sides if shown < total]:
         first = f"Only the first {' and '.join(cut)} are shown"
         add_sentence(text, f"{first}; a wider terminal or a file shows more.", width)
     return finish(text)
@@ -172,7 +172,10 @@ def _widest(words: Sequence[str]) -> int:
 def _vertical_labels(columns: Sequence[str], step: int) -> list[str]:
     """Lines of the vertical, bottom-aligned column labels; each column is `step` wide."""
     standing = [visible_characters(column) for column in columns]
-    standing = [one if len(one) <= _MAX_HEADER_HEIGHT else [*one[: _MAX_HEADER_HEIGHT - 1], "⋮"] for one in standing]
+    standing = [
+        letters if len(letters) <= _MAX_HEADER_HEIGHT else [*letters[: _MAX_HEADER_HEIGHT - 1], "⋮"]
+        for letters in standing
+    ]
     height = max(map(len, standing), default=0)
     lines = zip(*([""] * (height - len(letters)) + letters for letters in standing), strict=True)
     return ["".join(" " * (step - 2) + pad_right(letter, 2) for letter in line) for line in lines]

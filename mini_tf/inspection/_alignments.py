@@ -79,7 +79,7 @@ def read_alignments(file: Path, pairs: Sequence[Pair]) -> list[GoldAlignment]:
         hint = "it must have one line per pair, empty if no words are aligned"
         message = f"{where}: {file} has {number:,} lines, but there are {len(pairs):,} pairs"
         raise DataFault(message, hint=hint, where=[where])
-    if not any(one.possible for one in gold):
+    if not any(alignment.possible for alignment in gold):
         hint = "write i-j, as in 0-0 1-2, for words counted from 0"
         raise DataFault(f"{file}: no alignments", hint=hint, where=[str(file)])
     return gold
@@ -150,8 +150,10 @@ def alignment_of(aligned: np.ndarray, head: HeadShift) -> frozenset[AlignmentPoi
 
 def align_pairs(trained: Trained, pairs: Sequence[Pair]) -> list[PairAlignment | None]:
     """Alignments of each pair by every head; None for a pair longer than the context."""
-    weights = word_weights(trained, pairs)
-    return [None if one is None else PairAlignment(one.aligned.astype(np.int16), one.sharpness) for one in weights]
+    return [
+        None if weights is None else PairAlignment(weights.aligned.astype(np.int16), weights.sharpness)
+        for weights in word_weights(trained, pairs)
+    ]
 
 
 def word_weights(trained: Trained, pairs: Sequence[Pair]) -> Iterator[WordWeights | None]:
@@ -177,7 +179,7 @@ def _batch_weights(trained: Trained, inputs: Sequence[tuple[ModelInput, ModelInp
     device = trained.setup.device
     sources, targets = (pad([both[i].ids for both in inputs], device, left=False) for i in (0, 1))
     captured = capture(trained.model, targets, sources)
-    if not any((one.queries, one.keys) == OWN_TO_SOURCE for one in captured.attention):
+    if not any((call.queries, call.keys) == OWN_TO_SOURCE for call in captured.attention):
         raise UsageFault("the model has no cross-attention; word alignment needs it")
     for row, (source, target) in enumerate(inputs):
         yield between_words(captured, row, source, target)
@@ -258,8 +260,11 @@ def compare_heads(
     pair evaluates.
     """
     aligned = [alignment for alignment in alignments if alignment is not None]
-    each = zip(pairs, alignments, gold, strict=True)
-    gold_pairs = [GoldPair(pair, one, points) for pair, one, points in each if one is not None and points is not None]
+    gold_pairs = [
+        GoldPair(pair, alignment, points)
+        for pair, alignment, points in zip(pairs, alignments, gold, strict=True)
+        if alignment is not None and points is not None
+    ]
     choosing, evaluating = (gold_pairs[::2], gold_pairs[1::2]) if len(gold_pairs) > 1 else ([], gold_pairs)
     sharpness = np.mean([alignment.sharpness for alignment in aligned], axis=0)
     scores = [HeadScore(head, float(sharpness[head]), _aer(choosing, head)) for head in heads]
@@ -270,7 +275,7 @@ def compare_heads(
 
 
 def _aer(pairs: Sequence[GoldPair], head: HeadShift) -> float | None:
-    return error_rate((alignment_of(one.aligned.aligned, head) for one in pairs), (one.gold for one in pairs))
+    return error_rate((alignment_of(pair.aligned.aligned, head) for pair in pairs), (pair.gold for pair in pairs))
 
 
 def head_shifts(shape: Sequence[int], selection: HeadSelection, shift: int | None) -> list[HeadShift]:
@@ -279,4 +284,4 @@ def head_shifts(shape: Sequence[int], selection: HeadSelection, shift: int | Non
     available = [HeadIndex("cross", layer, head) for layer in range(n_layers) for head in range(n_heads)]
     selected = selection.select(available)
     shifts = SHIFTS if shift is None else (shift,)
-    return [HeadShift(index.layer, index.head, one) for index in sorted(selected) for one in shifts]
+    return [HeadShift(index.layer, index.head, shift) for index in sorted(selected) for shift in shifts]

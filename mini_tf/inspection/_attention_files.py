@@ -47,9 +47,9 @@ def to_json(sample: Sample, full: bool, described: bool) -> dict[str, Any]:
 
     full: with matrices; described: with a sentence per head.
     """
-    own, source = sample.texts.own, sample.texts.source
-    texts = {"text": sample.text} if source is None else {"source": source.input.text, "target": own.input.text}
-    tokens = _tokens(own, "") if source is None else _tokens(source, "source_") | _tokens(own, "target_")
+    text, source = sample.texts.text, sample.texts.source
+    texts = {"text": sample.text} if source is None else {"source": source.input.text, "target": text.input.text}
+    tokens = _tokens(text, "") if source is None else _tokens(source, "source_") | _tokens(text, "target_")
     query = {} if sample.query is None else {"query": asdict(sample.query)}
     step = {} if sample.step is None else {"step": sample.step}
     heads = [_head(sample, head, full, described) for head in sample.heads]
@@ -79,20 +79,20 @@ FORMAT = 1
 def pack(samples: Sequence[Sample], trained: Trained, step: str | None) -> bytes:
     """The file's bytes; `step`: value of --step, for samples without a step."""
     steps = [step if sample.step is None else sample.step for sample in samples]
-    weights = {one: weights_id(trained.folder, one) for one in dict.fromkeys(steps)}
+    weights = {step: weights_id(trained.folder, step) for step in dict.fromkeys(steps)}
     tensors: dict[str, np.ndarray] = {}
     for number, sample in enumerate(samples):
         tensors |= {f"s{number:04d}/{name}": tensor for name, tensor in _tensors(sample, trained).items()}
-    metadata = _metadata(samples, trained, [weights[one] for one in steps])
+    metadata = _metadata(samples, trained, [weights[step] for step in steps])
     canonical = json.dumps(metadata, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return bytes(save(tensors, metadata={"minitf": canonical}))
 
 
 def _tensors(sample: Sample, trained: Trained) -> dict[str, np.ndarray]:
-    own, source = sample.texts.own, sample.texts.source
-    tensors = _text_tensors(own, trained.tokenizer, "src")
+    text, source = sample.texts.text, sample.texts.source
+    tensors = _text_tensors(text, trained.tokenizer, "src")
     if source is not None:
-        tensors = _text_tensors(source, trained.source_tokenizer, "src") | _text_tensors(own, trained.tokenizer, "tgt")
+        tensors = _text_tensors(source, trained.source_tokenizer, "src") | _text_tensors(text, trained.tokenizer, "tgt")
     for (kind, layer), heads in groupby(sample.heads, key=lambda head: head.index[:2]):
         tensors[f"{kind}/L{layer:02d}"] = np.stack([head.weights for head in heads])
     return tensors
@@ -114,7 +114,7 @@ def _metadata(samples: Sequence[Sample], trained: Trained, weights: Sequence[Wei
     model = {
         "run": trained.folder.name,
         "run_id": manifest.read(trained.folder).run_id,
-        "weights": [one._asdict() for one in dict.fromkeys(weights)],
+        "weights": [checkpoint._asdict() for checkpoint in dict.fromkeys(weights)],
         "settings": settings,
     }
     has_source = samples[0].texts.source is not None
@@ -142,8 +142,8 @@ def _metadata(samples: Sequence[Sample], trained: Trained, weights: Sequence[Wei
 
 
 def _sample_metadata(name: str, sample: Sample, step: int) -> dict[str, Any]:
-    own, source = sample.texts.own, sample.texts.source
-    texts = {"src": own} if source is None else {"src": source, "tgt": own}
+    text, source = sample.texts.text, sample.texts.source
+    texts = {"src": text} if source is None else {"src": source, "tgt": text}
     described = {side: _text_metadata(text) for side, text in texts.items()}
     heads: dict[str, list[int]] = {}
     for head in sample.heads:
@@ -167,7 +167,7 @@ def attention_page(samples: Sequence[Sample], trained: Trained, run_and_step: st
     return Page(
         f"Attention weights, {run_and_step}",
         scenes,
-        scale_of([one.panel.values for scene in scenes for one in scene.maps]),
+        scale_of([page_map.panel.values for scene in scenes for page_map in scene.maps]),
         [*([scenes[0].at["text"]] if len({scene.at["text"] for scene in scenes}) == 1 else []), axes_legend(first)],
         [*notes, *_without_heads(trained)],
         row="query",
@@ -178,7 +178,7 @@ def attention_page(samples: Sequence[Sample], trained: Trained, run_and_step: st
 
 
 def scene_of(sample: Sample) -> Scene:
-    at = {"text": " → ".join(one.input.text for one in sample.texts.all)}
+    at = {"text": " → ".join(text.input.text for text in sample.texts.all)}
     maps = [
         PageMap(
             Panel(str(head.index), sample.rows(head), sample.columns(head), masked_weights(head)),
@@ -198,7 +198,7 @@ def scene_of(sample: Sample) -> Scene:
 def _name(head: Head, sample: Sample) -> str:
     """L2H5; with its kind if there are several: cross.L2H5."""
     kind, layer, number = head.index
-    several = len({one.index.kind for one in sample.heads}) > 1
+    several = len({head.index.kind for head in sample.heads}) > 1
     return f"{f'{kind}.' if several else ''}L{layer}H{number}"
 
 

@@ -70,12 +70,12 @@ class Sample:
     @property
     def unit(self) -> str:
         """The unit of rows and columns: "word" or "token"."""
-        return "word" if self.texts.own.by_words else "token"
+        return "word" if self.texts.text.by_words else "token"
 
     @property
     def text(self) -> str:
         """The text, or the source."""
-        return (self.texts.source or self.texts.own).input.text
+        return (self.texts.source or self.texts.text).input.text
 
     def rows(self, head: Head) -> list[str]:
         return self.texts.units(head.queries, head.weights.shape[0])
@@ -140,10 +140,10 @@ def analyze_attention(
     result = capture_heads(trained, texts)
     # With a query, only attention between the same two sequences can be compared.
     is_any = pair is None or selection.kind is not None
-    attention = [one for one in result.attention if is_any or (one.queries, one.keys) == pair]
-    indices = [HeadIndex(one.kind, one.layer, head) for one in attention for head in range(one.weights.shape[1])]
+    attention = [call for call in result.attention if is_any or (call.queries, call.keys) == pair]
+    indices = [HeadIndex(call.kind, call.layer, head) for call in attention for head in range(call.weights.shape[1])]
     selected = selection.select(indices)
-    heads = [head for one in attention for head in _heads_on(one, texts) if head.index in selected]
+    heads = [head for call in attention for head in _heads_on(call, texts) if head.index in selected]
     heads = [replace(head, scores=(scores or {}).get(head.index, {})) for head in heads]
     order = list(dict.fromkeys(head.index.kind for head in heads))
     return Sample(texts, sorted(heads, key=lambda head: order.index(head.index.kind)), query, result.difference, notes)
@@ -188,9 +188,10 @@ def heads_of(
 def _heads_on(captured: CapturedAttention, texts: TokenizedTexts) -> list[Head]:
     pair, sizes = (captured.queries, captured.keys), captured.mask.shape[-2:]
     of_tokens = None
-    if texts.own.by_words:  # what is no token counts as a word
+    if texts.text.by_words:  # what is no token counts as a word
         row, column = (
-            list(range(n)) if one in UNITS else texts.of(one).words.of_token for one, n in zip(pair, sizes, strict=True)
+            list(range(n)) if sequence in UNITS else texts.of(sequence).words.of_token
+            for sequence, n in zip(pair, sizes, strict=True)
         )
         of_tokens = row, column
     if pair[0] != pair[1] or pair[0] in UNITS:  # latent vectors have no order, and so no distance

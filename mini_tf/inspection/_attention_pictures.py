@@ -128,14 +128,14 @@ def grid(sample: Sample) -> HeadGrid:
     rows = [[heads.get(HeadIndex(*layer, number)) for number in numbers] for layer in layers]
     letters = [[NO_HEAD if head is None else letter(head) for head in row] for row in rows]
     values = np.array([[_entropy(head) for head in row] for row in rows])
-    used = {one for row in letters for one in row}
+    used = set[str]().union(*letters)
     return HeadGrid(
         "Roles of all heads on repeated random tokens, by layer (rows) and head",
         [f"L{layer} {kind}" for kind, layer in layers],
         [f"H{number}" for number in numbers],
         values,
         letters,
-        {one: meaning for one, meaning in MEANINGS.items() if one in used},
+        {sign: meaning for sign, meaning in MEANINGS.items() if sign in used},
         Scale(label="normalized entropy on this text"),
     )
 
@@ -182,7 +182,7 @@ def axes_legend(sample: Sample, heads: Sequence[Head] | None = None) -> str:
 
 
 def _units(sequences: Sequence[SequenceKind], unit: str) -> str:
-    return " or ".join(dict.fromkeys(UNITS.get(one, unit) for one in sequences)) or unit
+    return " or ".join(dict.fromkeys(UNITS.get(sequence, unit) for sequence in sequences)) or unit
 
 
 def most_structured(heads: Sequence[Head], most: int = 3) -> list[Head]:
@@ -224,7 +224,7 @@ def table_of_steps(samples: Sequence[Sample]) -> tuple[list[str], list[list[str]
 
 def legend(samples: Sequence[Sample]) -> str:
     used = {letter(head) for sample in samples for head in sample.heads}
-    meanings = [f"{one} {meaning}" for one, meaning in MEANINGS.items() if one in used]
+    meanings = [f"{sign} {meaning}" for sign, meaning in MEANINGS.items() if sign in used]
     return "  ".join(["entropy on the text, role on repeated random tokens:", *meanings])
 
 
@@ -250,7 +250,7 @@ SHARE = 0.99
 
 def plot(sample: Sample, run_and_step: str) -> PanelGrid | QueryWeights:
     """One map per head, with the pattern of its role, one row of maps per layer; `run_and_step` is for the title."""
-    text = " → ".join(one.input.text for one in sample.texts.all)
+    text = " → ".join(text.input.text for text in sample.texts.all)
     if sample.query is not None:
         of_query = query_weights(sample)
         title = f"{run_and_step}: {of_query.title}"

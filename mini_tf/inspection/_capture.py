@@ -123,7 +123,9 @@ def observed(mixers: Iterable[Mixer]) -> Iterator[list[tuple[int, Mapping[str, T
 
 def own_mixers(model: Model) -> list[Mixer]:
     """The self-attention of all layers of all stacks."""
-    parts = [block.own.part for one in model.stacks() for block in one.stack.blocks if block.own is not None]
+    parts = [
+        block.own.part for model_stack in model.stacks() for block in model_stack.stack.blocks if block.own is not None
+    ]
     return [part for part in parts if isinstance(part, Mixer)]
 
 
@@ -158,25 +160,25 @@ def _logits(model: Model, inputs: Tokens, source: Tokens | None) -> Tensor:
 def attention_kinds(model: Model) -> dict[str, SequencePair]:
     """Kinds of attention of the model by name, with the sequences of their queries and keys."""
     kinds: dict[str, SequencePair] = {}
-    for one in model.stacks():
-        mixers = [block.mixers for block in one.stack.blocks]
+    for model_stack in model.stacks():
+        mixers = [block.mixers for block in model_stack.stack.blocks]
         if any("own" in each and each["own"].has_heads for each in mixers):
-            kinds[one.attention] = one.rows, one.rows
+            kinds[model_stack.attention] = model_stack.rows, model_stack.rows
         if any("cross" in each for each in mixers):
-            kinds[one.cross] = one.rows, one.memory
+            kinds[model_stack.cross] = model_stack.rows, model_stack.memory
     return kinds
 
 
 def _register_hooks(model: Model, recorder: _Recorder) -> Iterator[RemovableHandle]:
-    for one in model.stacks():
-        yield one.stack.register_forward_pre_hook(partial(recorder.record_stack_input, one.rows))
-        for block in one.stack.blocks:
+    for model_stack in model.stacks():
+        yield model_stack.stack.register_forward_pre_hook(partial(recorder.record_stack_input, model_stack.rows))
+        for block in model_stack.stack.blocks:
             yield block.register_forward_hook(recorder.record_block_output)
             if block.own is not None:
-                record = partial(recorder.record_attention, one.attention, (one.rows, one.rows))
+                record = partial(recorder.record_attention, model_stack.attention, (model_stack.rows, model_stack.rows))
                 yield block.own.part.register_forward_hook(record)
             if block.cross is not None:
-                record = partial(recorder.record_attention, one.cross, (one.rows, one.memory))
+                record = partial(recorder.record_attention, model_stack.cross, (model_stack.rows, model_stack.memory))
                 yield block.cross.part.register_forward_hook(record)
 
 
@@ -217,12 +219,12 @@ class SoftmaxStatistics:
 def softmax_statistics(captures: Iterable[Capture]) -> list[SoftmaxStatistics]:
     """Statistics of every head of a model over the rows of all captures."""
     by_layer: dict[tuple[str, int], list[dict[str, Tensor]]] = {}
-    for one in captures:
-        for captured in one.attention:
+    for recorded in captures:
+        for captured in recorded.attention:
             by_layer.setdefault((captured.kind, captured.layer), []).append(_measure_rows(captured))
     statistics = []
     for (kind, layer), measured in by_layer.items():
-        rows = {name: torch.cat([one[name] for one in measured], dim=1) for name in measured[0]}
+        rows = {name: torch.cat([rows[name] for rows in measured], dim=1) for name in measured[0]}
         statistics += [_summarize(kind, layer, head, rows) for head in range(len(rows["entropy"]))]
     return statistics
 

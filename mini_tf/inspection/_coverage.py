@@ -77,18 +77,18 @@ def cross_attention(trained: Trained, source: ModelInput, target: ModelInput) ->
     with ExitStack() as hooks:
         for mixer in _cross_mixers(trained):
             hooks.enter_context(mixer.register_forward_pre_hook(record))
-        trained.model(*(Tokens(torch.tensor([one.ids], device=trained.setup.device)) for one in (target, source)))
+        trained.model(*(Tokens(torch.tensor([input.ids], device=trained.setup.device)) for input in (target, source)))
     return layers
 
 
 def coverage_maps(layers: list[LayerAttention], selection: HeadSelection) -> list[CoverageMap]:
     """Of the selected heads; of layers, as means over their heads, if no heads are selected. UsageFault for others."""
-    chosen, maps = _selected([len(one.attention) for one in layers], selection), []
+    chosen, maps = _selected([len(layer.attention) for layer in layers], selection), []
     for layer, head in dict.fromkeys((index.layer, None if selection.head is None else index.head) for index in chosen):
-        one = layers[layer]
+        of_layer = layers[layer]
         attention, weights = (
             part if part is None else part.mean(axis=0) if head is None else part[head]
-            for part in (one.attention, one.weights)
+            for part in (of_layer.attention, of_layer.weights)
         )
         assert attention is not None
         maps.append(CoverageMap(layer, head, attention, attention.cumsum(axis=0), weights))
@@ -96,7 +96,11 @@ def coverage_maps(layers: list[LayerAttention], selection: HeadSelection) -> lis
 
 
 def _cross_mixers(trained: Trained) -> list[nn.Module]:
-    stacks = [one.stack for one in trained.model.stacks() if (one.rows, one.memory) == OWN_TO_SOURCE]
+    stacks = [
+        model_stack.stack
+        for model_stack in trained.model.stacks()
+        if (model_stack.rows, model_stack.memory) == OWN_TO_SOURCE
+    ]
     mixers = [block.cross.part for stack in stacks for block in stack.blocks if block.cross is not None]
     if not trained.model.needs_source or not mixers:
         raise no_cross_attention(trained, "coverage")
@@ -136,7 +140,7 @@ def copy_map(trained: Trained, source: ModelInput, target: ModelInput) -> CopyMa
 
     None without copy attention.
     """
-    inputs, read = (torch.tensor([one.ids], device=trained.setup.device) for one in (target, source))
+    inputs, read = (torch.tensor([input.ids], device=trained.setup.device) for input in (target, source))
     output: ForwardOutput = trained.model(Tokens(inputs), Tokens(read))
     if output.copies is None:
         return None
@@ -201,15 +205,15 @@ class Summaries(NamedTuple):
         return {
             "texts": self.texts,
             "words": self.words,
-            "repetition": {str(n): one for n, one in self.repetition.items()},
+            "repetition": {str(n): share for n, share in self.repetition.items()},
             "facts": facts,
         }
 
 
 def facts_reader(trained: Trained, data: str | None) -> FactsOf | None:
     """How the corpus of `data` reads the facts of a text, or that of the run for a file; None: it labels none."""
-    own = trained.recipe.data
+    settings = trained.recipe.data
     named = None if data is None else other_data(trained, data).train
-    corpora = (find_corpus(one) for one in (named, own.val, own.train))
-    corpus = next((one for one in corpora if one is not None), None)
+    corpora = (find_corpus(value) for value in (named, settings.val, settings.train))
+    corpus = next((corpus for corpus in corpora if corpus is not None), None)
     return None if corpus is None or corpus.facts("") is None else corpus.facts

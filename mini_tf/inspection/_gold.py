@@ -75,9 +75,9 @@ def labelled_documents(
     listed: columns of indices of words, as many as there are, one of which is needed. Raises DataFault if a needed
     column is missing, or the number of labels differs from that of the words.
     """
-    own = trained.recipe.data
+    settings = trained.recipe.data
     if data is None:
-        value, key = own.val or own.train, "data.val" if own.val else "data.train"
+        value, key = settings.val or settings.train, "data.val" if settings.val else "data.train"
     else:
         value, key = other_data(trained, data).train, "--data"
     columns = [*needed, *optional, *listed]
@@ -86,7 +86,7 @@ def labelled_documents(
         if file.format == "txt":
             lacking = f"columns {', '.join(needed)}" if needed else f"column {' or '.join(listed)}"
             raise DataFault(f"{key}: {file.name} has no {lacking}", hint=HINT, where=(file.name,))
-        rows = rows_of(file, Columns(("text", *needed), own.header, own.errors, (*optional, *listed)))
+        rows = rows_of(file, Columns(("text", *needed), settings.header, settings.errors, (*optional, *listed)))
         try:
             documents += [_document(row, columns, listed) for row in islice(rows, limit - len(documents))]
         except DataFault as fault:
@@ -149,7 +149,7 @@ def word_vectors(trained: Trained, text: str) -> Float[Tensor, "layers W D"]:
     Raises UsageFault if the model has no hidden states of tokens.
     """
     captured, tokenized, rows = _captured(trained, text)
-    hidden = next((one for one in captured.hidden if one.rows == rows), None)
+    hidden = next((stack for stack in captured.hidden if stack.rows == rows), None)
     if hidden is None:
         raise _lacks(trained, "hidden states of")
     numbers = word_numbers(tokenized.input)
@@ -159,8 +159,8 @@ def word_vectors(trained: Trained, text: str) -> Float[Tensor, "layers W D"]:
     return means[:, int(min(numbers) == 0) : means.shape[1] - int(tokenized.input.n_cut > 0)]
 
 
-def _lacks(trained: Trained, what: str) -> UsageFault:
-    return UsageFault(f"{trained.folder.name} has no {what} the tokens of a text ({trained.recipe.model.kind})")
+def _lacks(trained: Trained, lacking: str) -> UsageFault:
+    return UsageFault(f"{trained.folder.name} has no {lacking} the tokens of a text ({trained.recipe.model.kind})")
 
 
 def _captured(trained: Trained, text: str) -> tuple[Capture, TokenizedText, SequenceKind]:

@@ -96,7 +96,7 @@ def stack_name(stack: ModelStack) -> str:
 
 def select_stack(stacks: Iterable[ModelStack], name: str | None, kind: str) -> ModelStack:
     """The stack called `encoder` or `decoder`; None: the first. kind: of the model, for the message of a UsageFault."""
-    named: Mapping[str, ModelStack] = {stack_name(one): one for one in stacks}
+    named: Mapping[str, ModelStack] = {stack_name(stack): stack for stack in stacks}
     if name not in (None, *named) and len(named) == 1:
         message = f"--stack {name}: a model of kind {kind} has only one stack to show, {next(iter(named))}"
         raise UsageFault(message, hint="leave it out")
@@ -157,7 +157,7 @@ def measure(
             measures[f"{name}_rows"] = [int(counted.sum())] * len(p)
     sums = p.sum(dim=-1)[:, visible.any(dim=1)]
     if ((sums - 1).abs() > ROW_SUM_TOLERANCE).any():
-        measures["row_sum"] = [float(one) for one in sums.mean(dim=1)]
+        measures["row_sum"] = [float(mean) for mean in sums.mean(dim=1)]
     return [{name: values[head] for name, values in measures.items()} for head in range(len(p))]
 
 
@@ -241,13 +241,13 @@ def role_scores(trained: Trained) -> dict[HeadIndex, Scores]:
     return scores_on(model, repeated, *source)
 
 
-def scores_on(model: Model, own: Tokens, source: Tokens | None = None) -> dict[HeadIndex, Scores]:
+def scores_on(model: Model, inputs: Tokens, source: Tokens | None = None) -> dict[HeadIndex, Scores]:
     """Scores on rows of tokens, N_ROWS or any other number from two on."""
     scores: dict[HeadIndex, Scores] = {}
-    for attention in capture(model, own, source).attention:
+    for attention in capture(model, inputs, source).attention:
         if attention.queries != attention.keys or attention.queries in UNITS:
             continue
-        ids = (own if source is None or attention.queries == "own" else source).ids.tolist()
+        ids = (inputs if source is None or attention.queries == "own" else source).ids.tolist()
         masks = attention.mask.expand(len(ids), -1, -1)
         rows = [
             measure(weights[:, :, attention.lead :].cpu(), mask.cpu(), row)

@@ -162,8 +162,8 @@ def compare_occurrences(
     Uses the first stack of the model's tokens, or with `as_source` of the source's. Raises UsageFault if there is none.
     """
     rows: SequenceKind = "source" if as_source else "own"
-    if not any(one.rows == rows for one in model.stacks()):
-        stacks = ", ".join(f"{one.name}: {one.rows}" for one in model.stacks())
+    if not any(model_stack.rows == rows for model_stack in model.stacks()):
+        stacks = ", ".join(f"{model_stack.name}: {model_stack.rows}" for model_stack in model.stacks())
         whose = "source" if as_source else "text"
         raise UsageFault(f"no stack of the model has hidden states of the {whose}'s tokens ({stacks})")
     device = next(model.parameters()).device

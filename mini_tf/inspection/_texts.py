@@ -176,17 +176,17 @@ def tokenized_text(tokenizer: Tokenizer, input: ModelInput) -> TokenizedText:
 
 @dataclass(frozen=True)
 class TokenizedTexts:
-    """own: the input of the model, or of the decoder; source: of an encoder-decoder.
+    """text: the input of the model, or of the decoder; source: of an encoder-decoder.
 
     n_memory: tokens before the last row of a stream, which are its memory.
     """
 
-    own: TokenizedText
+    text: TokenizedText
     source: TokenizedText | None = None
     n_memory: int = 0
 
     def of(self, rows: SequenceKind) -> TokenizedText:
-        return self.source if rows == "source" and self.source is not None else self.own
+        return self.source if rows == "source" and self.source is not None else self.text
 
     def units(self, rows: SequenceKind, n: int) -> list[str]:
         """Names of the n members of this sequence: tokens or words, numbers of latent vectors, "output"."""
@@ -196,19 +196,19 @@ class TokenizedTexts:
 
     def by_words(self) -> "TokenizedTexts":
         source = self.source and replace(self.source, by_words=True)
-        return replace(self, own=replace(self.own, by_words=True), source=source)
+        return replace(self, text=replace(self.text, by_words=True), source=source)
 
     @property
     def all(self) -> list[TokenizedText]:
         """The text, or the source and the target."""
-        return [self.own] if self.source is None else [self.source, self.own]
+        return [self.text] if self.source is None else [self.source, self.text]
 
     @property
     def notes(self) -> Sequence[str]:
         """Notes on truncated texts, and on the memory."""
-        notes = [one.input.note for one in self.all if one.input.note is not None]
+        notes = [text.input.note for text in self.all if text.input.note is not None]
         if self.n_memory:
-            length = len(self.own.input.ids)
+            length = len(self.text.input.ids)
             row = f"the last {length - self.n_memory} of {length} tokens are a row"
             notes.append(f"{row}; to them the {self.n_memory} before are memory")
         return notes
@@ -224,15 +224,15 @@ def tokenize_texts(trained: Trained, text: str, target: str | None = None) -> To
         n_memory = max(0, len(input.ids) - context)
         return TokenizedTexts(replace(tokenized_text(trained.tokenizer, input), prefix=prefix), n_memory=n_memory)
     assert target is not None, "an encoder-decoder needs a target"
-    own = tokenized_text(trained.tokenizer, target_input(trained.tokenizer, target, context))
+    input = target_input(trained.tokenizer, target, context)
     source = untruncated_input(trained, text).truncate(context)
-    return TokenizedTexts(own, tokenized_text(trained.source_tokenizer, source))
+    return TokenizedTexts(tokenized_text(trained.tokenizer, input), tokenized_text(trained.source_tokenizer, source))
 
 
 def capture_texts(trained: Trained, texts: TokenizedTexts) -> Capture:
     device = trained.setup.device
     source = None if texts.source is None else texts.source.to_tokens(device)
-    return capture(trained.model, texts.own.to_tokens(device), source)
+    return capture(trained.model, texts.text.to_tokens(device), source)
 
 
 def capture_heads(trained: Trained, texts: TokenizedTexts) -> Capture:

@@ -143,8 +143,15 @@ def similarity_view(vectors: WordVectors, pairs: Sequence[WordPair], name: str) 
     results = {"one_token": _correlate(vectors, whole, len(pairs)), "known": _correlate(vectors, known, len(pairs))}
     names = ("words of one token", "all known words")
     rows = [
-        [title, f"{one['pairs']:,}", one["coverage"], one["spearman"], _interval(one["interval"]), one["random"]]
-        for title, one in zip(names, results.values(), strict=True)
+        [
+            title,
+            f"{result['pairs']:,}",
+            result["coverage"],
+            result["spearman"],
+            _interval(result["interval"]),
+            result["random"],
+        ]
+        for title, result in zip(names, results.values(), strict=True)
     ]
     columns = ["pairs of", "pairs", "coverage", "spearman", "95% interval", "random vectors"]
     random = f"random vectors: mean of {RANDOM_DRAWS} random initializations"

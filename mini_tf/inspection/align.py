@@ -77,7 +77,8 @@ class Settings(PairViewSettings):
         gold = (dataset_alignments(pairs) if self.gold is None else read_alignments(self.gold, pairs))[: self.limit]
         pairs = pairs[: self.limit]
         alignments = align_pairs(trained, pairs)
-        shown, first = next(((number, one) for number, one in enumerate(alignments) if one is not None), (0, None))
+        fitting = ((number, alignment) for number, alignment in enumerate(alignments) if alignment is not None)
+        shown, first = next(fitting, (0, None))
         if first is None:
             raise UsageFault(f"no pair fits into the model's context of {trained.model.context} tokens")
         selection = HeadSelection(None, self.layers, self.heads)
@@ -127,7 +128,7 @@ def _notes(alignments: Sequence[PairAlignment | None], comparison: HeadCompariso
 
 def _result(alignments: Sequence[PairAlignment | None], comparison: HeadComparison) -> dict[str, Any]:
     best = comparison.best
-    heads = [{**one.head._asdict(), "sharpness": one.sharpness, "aer": one.aer} for one in comparison.heads]
+    heads = [{**score.head._asdict(), "sharpness": score.sharpness, "aer": score.aer} for score in comparison.heads]
     return {
         "pairs": len(alignments) - alignments.count(None),
         "heads": heads,
@@ -136,7 +137,8 @@ def _result(alignments: Sequence[PairAlignment | None], comparison: HeadComparis
         "chosen_on": comparison.chosen_on,
         "reported_on": comparison.reported_on,
         "alignments": [
-            "" if one is None else format_alignment(alignment_of(one.aligned, best.head)) for one in alignments
+            "" if alignment is None else format_alignment(alignment_of(alignment.aligned, best.head))
+            for alignment in alignments
         ],
     }
 
@@ -158,7 +160,7 @@ def _table(comparison: HeadComparison) -> Picture:
     shifts = sorted({head.shift for head in cells})
     rows = [
         [f"L{layer} H{head}", *(cells.get(HeadShift(layer, head, shift)) for shift in shifts)]
-        for layer, head in dict.fromkeys((one.layer, one.head) for one in cells)
+        for layer, head in dict.fromkeys((index.layer, index.head) for index in cells)
     ]
     metric = "AER" if by_aer else "sharpness"
     return partial(table, ["head", *(f"{metric}, shift {shift}" for shift in shifts)], rows)

@@ -221,14 +221,14 @@ class Settings(LabelledViewSettings):
         """Raises UsageFault if the model predicts no tokens of a text, or fewer than two documents have answers."""
         questions = questions_of(trained, documents)
         others = of_other_documents(questions.answers)
-        of_model, random = (predictions(one, questions) for one in (trained, with_random_weights(trained)))
+        of_model, random = (predictions(model, questions) for model in (trained, with_random_weights(trained)))
         asked = [*zip(questions.answers, of_model, random, others, strict=True)]
-        groups = _ranges({one.words for one in questions.answers if one.words is not None})
+        groups = _ranges({answer.words for answer in questions.answers if answer.words is not None})
         chosen = [(name, [row for row in asked if row[0].words in group]) for name, group in groups]
         unknown = [row for row in asked if row[0].words is None]
         records = [_record(name, rows) for name, rows in [*chosen, *([("none", unknown)] if unknown else [])]]
         overall = _record("all", asked)
-        n_words = len({one.word for one in questions.answers})
+        n_words = len({answer.word for answer in questions.answers})
         chance = f"accuracy {1 / n_words:.3f}, log p {-math.log(n_words):.3f}"
         summary = f"{n_words} different answers: guessing has {chance}."
         if overall["cue_lost"]:
@@ -241,7 +241,7 @@ class Settings(LabelledViewSettings):
             "distances": records,
             "all": overall,
         }
-        shown = [[*one.values()][: len(SHOWN)] for one in ([*records, overall] if len(records) > 1 else records)]
+        shown = [[*record.values()][: len(SHOWN)] for record in ([*records, overall] if len(records) > 1 else records)]
         pictures = [partial(table, SHOWN, shown), partial(sentence, f"{LEGEND}."), partial(sentence, summary)]
         return View(result, pictures, metrics={f"answers.{name}": overall[name] for name in ("accuracy", "log_p")})
 

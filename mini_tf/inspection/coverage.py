@@ -89,7 +89,9 @@ class Settings(PairViewSettings):
             notes = [*cut, f"{len(shown)} of {len(maps)} layers shown; --layer for others, --head for single heads"]
         texts = {"text": Summaries.of(sources, targets, facts_of)}
         texts |= {} if references is None else {"reference": Summaries.of(sources, references, facts_of)}
-        titled = {f"{one}, {name}": values for one in maps for name, values in one.maps.items()}
+        titled = {
+            f"{coverage_map}, {name}": values for coverage_map in maps for name, values in coverage_map.maps.items()
+        }
         panels = [Panel(title, rows, columns, values, ROWS) for title, values in titled.items()]
         copies = copy_map(trained, source, target)
         if copies is not None:
@@ -98,7 +100,7 @@ class Settings(PairViewSettings):
         title = f"Coverage, {run_and_step(trained.folder, self.step)}"
         sample = {"source": sources[first], "target": targets[first], "source_tokens": columns, "target_tokens": rows}
         copied = {} if copies is None else {"copies": copies.to_json()}
-        result = {"sample": {**sample, "maps": [_record(one) for one in maps], **copied}, "notes": notes}
+        result = {"sample": {**sample, "maps": [*map(_record, maps)], **copied}, "notes": notes}
         return View(
             result | {f"{name}s": texts[name].to_json() if name in texts else None for name in ("text", "reference")},
             [*_figures(texts), *_maps(shown, rows, columns), *_copies(copies, rows, columns)],
@@ -119,13 +121,13 @@ def _in_lines(panels: Sequence[Panel], across: int) -> list[Panel]:
 def _figures(texts: dict[str, Summaries]) -> Iterator[Picture]:
     """Repetition and facts, a row for the texts and one for the references."""
     rows: list[list[str | float | None]] = [
-        [name, one.texts, one.words, *one.repetition.values()] for name, one in texts.items()
+        [name, summaries.texts, summaries.words, *summaries.repetition.values()] for name, summaries in texts.items()
     ]
     yield partial(table, ["", "texts", "words", *(f"{n}-grams" for n in NGRAM_SIZES)], rows)
     yield partial(sentence, REPETITION)
-    facts = {name: one.facts for name, one in texts.items() if one.facts is not None}
+    facts = {name: summaries.facts for name, summaries in texts.items() if summaries.facts is not None}
     if facts:
-        rows = [[name, one.facts, *one.shares.values()] for name, one in facts.items()]
+        rows = [[name, counts.facts, *counts.shares.values()] for name, counts in facts.items()]
         yield partial(table, ["", "facts", *FactCounts().shares], rows)
         yield partial(sentence, FACTS)
     yield partial(sentence, "")
@@ -133,10 +135,11 @@ def _figures(texts: dict[str, Summaries]) -> Iterator[Picture]:
 
 def _maps(maps: Sequence[CoverageMap], rows: Sequence[str], columns: Sequence[str]) -> Iterator[Picture]:
     """The maps, each kind on a scale of its own, and a table of the source tokens."""
-    scales = {name: scale_of([one.maps[name] for one in maps], LABEL) for name in maps[0].maps}
-    for one in maps:
-        for name, values in one.maps.items():
-            yield partial(heat_map, Panel(f"{one}, {name}", rows, columns, values), scales[name], max_rows=len(rows))
+    scales = {name: scale_of([coverage_map.maps[name] for coverage_map in maps], LABEL) for name in maps[0].maps}
+    for coverage_map in maps:
+        for name, values in coverage_map.maps.items():
+            panel = Panel(f"{coverage_map}, {name}", rows, columns, values)
+            yield partial(heat_map, panel, scales[name], max_rows=len(rows))
     yield partial(sentence, ROWS)
     yield _table(maps, columns)
     yield partial(sentence, LEGEND if maps[0].weights is None else DIMINISHED)
@@ -144,7 +147,11 @@ def _maps(maps: Sequence[CoverageMap], rows: Sequence[str], columns: Sequence[st
 
 def _table(maps: Sequence[CoverageMap], tokens: Sequence[str]) -> Picture:
     """A row for each source token: what it has got over all target tokens."""
-    columns = {f"{one} {name}": values.tolist() for one in maps for name, values in _totals(one).items()}
+    columns = {
+        f"{coverage_map} {name}": values.tolist()
+        for coverage_map in maps
+        for name, values in _totals(coverage_map).items()
+    }
     rows = [[label(token), *values] for token, *values in zip(tokens, *columns.values(), strict=True)]
     return partial(table, ["source token", *columns], rows)
 
@@ -162,11 +169,12 @@ def _copies(copies: CopyMap | None, rows: Sequence[str], columns: Sequence[str])
     yield partial(sentence, COPIED)
 
 
-def _totals(one: CoverageMap) -> dict[str, np.ndarray]:
-    return {"coverage": one.coverage[-1]} | ({} if one.weights is None else {"weight": one.weights.sum(axis=0)})
+def _totals(coverage_map: CoverageMap) -> dict[str, np.ndarray]:
+    weights = {} if coverage_map.weights is None else {"weight": coverage_map.weights.sum(axis=0)}
+    return {"coverage": coverage_map.coverage[-1]} | weights
 
 
-def _record(one: CoverageMap) -> dict[str, Any]:
-    weights = one.attention if one.weights is None else one.weights
-    maps: dict[str, Any] = {name: values.tolist() for name, values in one.maps.items()}
-    return {"layer": one.layer, "head": one.head, **maps, "row_sums": weights.sum(axis=1).tolist()}
+def _record(coverage_map: CoverageMap) -> dict[str, Any]:
+    weights = coverage_map.attention if coverage_map.weights is None else coverage_map.weights
+    maps: dict[str, Any] = {name: values.tolist() for name, values in coverage_map.maps.items()}
+    return {"layer": coverage_map.layer, "head": coverage_map.head, **maps, "row_sums": weights.sum(axis=1).tolist()}

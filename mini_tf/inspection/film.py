@@ -65,11 +65,12 @@ class Settings(HeadOptions, TextViewSettings):
             tables[step].append(PageTable(f"after {sample.text}", headers, [*_predictions(trained, sample)]))
         steps, pictures = [], list[Picture]()
         for step, of_step in tables.items():
-            steps.append({"step": step, "tables": {one.title: [*map(list, one.rows)] for one in of_step}})
-            pictures += [partial(line, f"step {step}"), *(partial(table, *one[1:]) for one in of_step)]
+            by_title = {page_table.title: [*map(list, page_table.rows)] for page_table in of_step}
+            steps.append({"step": step, "tables": by_title})
+            pictures += [partial(line, f"step {step}"), *(partial(table, *page_table[1:]) for page_table in of_step)]
         notes = notes_of(samples, len(texts))
         return View(
-            {"samples": [to_json(one, False, False) for one in samples], "steps": steps, "notes": notes},
+            {"samples": [to_json(sample, False, False) for sample in samples], "steps": steps, "notes": notes},
             [*pictures_of_steps(samples, self.given_texts), *pictures],
             notes,
             files={"html": lambda: page_file(_page(trained, samples, tables, notes))},
@@ -85,9 +86,9 @@ class Settings(HeadOptions, TextViewSettings):
 @torch.no_grad()
 def _predictions(trained: Trained, sample: Sample) -> Iterator[Sequence[Cell]]:
     """The most probable tokens after the text, or at each mask in it."""
-    texts, input, mask = sample.texts, sample.texts.own.input, trained.tokenizer.vocabulary.mask
+    texts, input, mask = sample.texts, sample.texts.text.input, trained.tokenizer.vocabulary.mask
     source = texts.source and texts.source.to_tokens(trained.setup.device)
-    output = trained.model(texts.own.to_tokens(trained.setup.device), source)
+    output = trained.model(texts.text.to_tokens(trained.setup.device), source)
     logits = trained.model.logits(output.y, copies=output.copies)[0].float().cpu()
     p = logits.softmax(dim=-1)  # (L, V)
     if trained.recipe.model.causal:
@@ -105,7 +106,7 @@ def _nearest(trained: Trained, word: str) -> Sequence[Sequence[Cell]]:
     """Tokens by the cosine similarity of their embeddings with that of the word, the mean over its tokens."""
     tokenizer = trained.tokenizer
     ids = min((tokenizer.encode(text).tolist() for text in (f" {word}", word)), key=len)
-    embeddings = [one.tokens.weight for one in trained.model.embeddings().values()]
+    embeddings = [embedding.tokens.weight for embedding in trained.model.embeddings().values()]
     if not ids or not embeddings:
         raise UsageFault(f"--word {word}: it has no token with an embedding", hint="remove --word")
     vectors = F.normalize(embeddings[0].detach().float().cpu(), dim=1)[: tokenizer.vocabulary.size]
@@ -147,7 +148,8 @@ def _page(
             of_name[step] = max(score.mean, of_name.get(step, 0.0))
     accuracies: dict[str, dict[float, float]] = {}
     for step, of_step in tables.items():
-        for group, _, accuracy in (row for one in of_step if one.title == PAIRS for row in one.rows):
+        rows = (row for page_table in of_step if page_table.title == PAIRS for row in page_table.rows)
+        for group, _, accuracy in rows:
             accuracies.setdefault(str(group), {})[step] = float(accuracy or 0)
     curves = [
         curves_of("loss", "step", losses),
@@ -155,4 +157,4 @@ def _page(
         curves_of("accuracy on minimal pairs", "step", accuracies),
     ]
     title = f"How {trained.folder.name} learns, {len(tables)} checkpoint{'s' if len(tables) > 1 else ''}"
-    return replace(page, title=title, scenes=scenes, curves=[one for one in curves if one.lines], slider="step")
+    return replace(page, title=title, scenes=scenes, curves=[plot for plot in curves if plot.lines], slider="step")

@@ -107,11 +107,13 @@ class Settings(StackOption, ModelViewSettings):
 def _select_stack(trained: Trained, stack: str | None) -> tuple[ModelStack, EncodingOf, list[str]]:
     """The stack of this name, by default the model's first, and a note of the others. UsageFault if there is none."""
     kind, stacks = trained.recipe.model.kind, trained.model.stacks()
-    encodings = {one: encoding for one in stacks if (encoding := encoding_of(trained.model, one))}
+    encodings = {
+        model_stack: encoding for model_stack in stacks if (encoding := encoding_of(trained.model, model_stack))
+    }
     if not encodings:
         raise UsageFault(f"a model of kind {kind} has no embedding with a positional encoding")
     selected = select_stack(encodings, stack, kind)
-    others = [stack_name(one) for one in encodings if one != selected]
+    others = [stack_name(model_stack) for model_stack in encodings if model_stack != selected]
     note = f"these are the positions of the {stack_name(selected)}; use --stack {' or '.join(others)} for others"
     return selected, encodings[selected], [note] if others and stack is None else []
 

@@ -126,7 +126,7 @@ class Settings(LabelledViewSettings):
         majority = float(largest / n_tokens)
         layers: list[dict[str, Any]] = []
         for n in range(n_layers):
-            aucs = (_mean_auc(one, n) for one in (forms, control, shuffled))
+            aucs = (_mean_auc(by_form, n) for by_form in (forms, control, shuffled))
             values = (n, *aucs, _mean_nearest(forms, n), _mean_nearest(control, n))
             layers.append(dict(zip(HEADERS, values, strict=True)))
         result = {
@@ -137,9 +137,9 @@ class Settings(LabelledViewSettings):
                 for form, tokens in forms.items()
             },
             "majority": majority,
-            "layers": [{name.replace(" ", "_"): value for name, value in one.items()} for one in layers],
+            "layers": [{name.replace(" ", "_"): value for name, value in layer.items()} for layer in layers],
         }
-        rows = [[f"{n}{' (embedding)' * (n == 0)}", *[*one.values()][1:]] for n, one in enumerate(layers)]
+        rows = [[f"{n}{' (embedding)' * (n == 0)}", *[*layer.values()][1:]] for n, layer in enumerate(layers)]
         of_forms = f"{n_tokens:,} tokens of {len(forms)} forms with two or more senses"
         sentences = (f"{LEGEND}.", f"{of_forms}; the most frequent sense: {majority:.3f}.")
         return View(result, [partial(table, HEADERS, rows), *(partial(sentence, text) for text in sentences)])

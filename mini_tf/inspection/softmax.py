@@ -56,15 +56,15 @@ class Settings(TextViewSettings):
         Raises UsageFault if no row has two visible keys.
         """
         tokenized = [tokenize_texts(trained, *text) for text in with_targets(trained, self.given_texts, None)]
-        heads = softmax_statistics(capture_heads(trained, one) for one in tokenized)
+        heads = softmax_statistics(capture_heads(trained, texts) for texts in tokenized)
         if not any(head.rows for head in heads):
             message = "no token of the texts attends to two tokens, so every attention weight is 1"
             raise UsageFault(message, hint="give a longer text")
-        notes = [f"text {number}: {note}" for number, one in enumerate(tokenized, 1) for note in one.notes]
+        notes = [f"text {number}: {note}" for number, texts in enumerate(tokenized, 1) for note in texts.notes]
         if any(head.underflow for head in heads):
             notes.append("range: > marks a lower bound, since some weights underflowed to 0")
-        inputs = [text.input for one in tokenized for text in one.all]
-        records = [{one.name: one.text, "n_tokens": len(one.ids), "n_cut": one.n_cut} for one in inputs]
+        inputs = [text.input for texts in tokenized for text in texts.all]
+        records = [{input.name: input.text, "n_tokens": len(input.ids), "n_cut": input.n_cut} for input in inputs]
         result = {"texts": records, "heads": [vars(head) for head in heads], "notes": notes}
         title = f"Softmax of the attention weights, {run_and_step(trained.folder, self.step)}"
         text = inputs[0].text if len(tokenized) == 1 else f"Means over {len(tokenized)} texts."

@@ -141,7 +141,7 @@ def word_positions(text: str, starts: Sequence[int]) -> list[int]:
     """
     of_words = [match.start() for match in re.finditer(r"\S+", text)]
     characters = (re.compile(r"\S").search(text, start) for start in starts)
-    return [len(of_words) if one is None else bisect_right(of_words, one.start()) for one in characters]
+    return [len(of_words) if match is None else bisect_right(of_words, match.start()) for match in characters]
 
 
 def _words(tokens: Sequence[TokenSurprisal]) -> list[WordSurprisal]:

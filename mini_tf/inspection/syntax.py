@@ -65,7 +65,7 @@ def targets_of(document: LabelledDocument, shuffled: bool = False) -> dict[str, 
         if shuffled:
             gold = np.array([random.choice(np.flatnonzero(row)) for row in earlier], int)
         targets[ANTECEDENT] = Targets(pronouns, gold, earlier)
-    return {name: one for name, one in targets.items() if len(one.words)}
+    return {name: of_relation for name, of_relation in targets.items() if len(of_relation.words)}
 
 
 def within(targets: Targets, n_words: int) -> Targets:
@@ -201,7 +201,7 @@ class Settings(LabelledViewSettings):
             raise UsageFault("no relation occurs in two of the documents", hint="give more documents: --limit N")
         cut = f"{n_cut} of {len(documents)} documents are longer than the model's context and are truncated"
         notes = [cut] if n_cut else []
-        rows = [[one["relation"], one["words"], _name(one), *[*one.values()][6:]] for one in records]
+        rows = [[record["relation"], record["words"], _name(record), *[*record.values()][6:]] for record in records]
         result = {"documents": len(documents), "relations": records, "notes": notes}
         pictures = [partial(table, HEADERS, rows), partial(sentence, LEGEND)]
         return View(result, pictures, [f"note: {note}" for note in notes])

@@ -137,8 +137,8 @@ class Settings(ModelViewSettings):
         as_source = trained.model.needs_source
         tokenizer = trained.source_tokenizer if as_source else trained.tokenizer
         occurrences = [
-            find_occurrence(partial(untruncated_input, trained), trained.model.context, word, one, fault)
-            for one in sentences
+            find_occurrence(partial(untruncated_input, trained), trained.model.context, word, sentence, fault)
+            for sentence in sentences
         ]
         layers = compare_occurrences(trained.model, sentences, occurrences, as_source)
         if layer is not None and not -len(layers) <= layer < len(layers):
@@ -150,19 +150,25 @@ class Settings(ModelViewSettings):
             "word": word,
             "texts": [_record(tokenizer, *pair) for pair in zip(sentences, occurrences, strict=True)],
             "layers": [
-                {"layer": one.number} | {name: getattr(one, name) for name in METRICS} | {"pairs": one.cosines.tolist()}
-                for one in layers
+                {"layer": similarity.number}
+                | {name: getattr(similarity, name) for name in METRICS}
+                | {"pairs": similarity.cosines.tolist()}
+                for similarity in layers
             ],
             "notes": notes,
         }
         numbered = [
-            f"{n:>3}  {'' if one.sense is None else f'{one.sense}: '}{one.text}" for n, one in enumerate(sentences, 1)
+            f"{n:>3}  {'' if sentence.sense is None else f'{sentence.sense}: '}{sentence.text}"
+            for n, sentence in enumerate(sentences, 1)
         ]
-        separated = any(one.separation is not None for one in layers)
+        separated = any(similarity.separation is not None for similarity in layers)
         columns, legend = (METRICS, LEGEND + SEPARATION_LEGEND) if separated else (METRICS[:-1], LEGEND)
         rows = [
-            [f"{one.number}{' (embedding)' * (one.number == 0)}", *(getattr(one, name) for name in columns)]
-            for one in layers
+            [
+                f"{similarity.number}{' (embedding)' * (similarity.number == 0)}",
+                *(getattr(similarity, name) for name in columns),
+            ]
+            for similarity in layers
         ]
         panel, gap = _panel(word, sentences, layers[-1 if layer is None else layer]), partial(terminal.sentence, "")
         metrics = [partial(terminal.table, ["layer", *columns], rows), partial(terminal.sentence, f"{legend}.")]
@@ -212,13 +218,13 @@ def _notes(
     occurrences: Sequence[Occurrence],
 ) -> list[str]:
     notes = []
-    for sentence, one in zip(sentences, occurrences, strict=True):
-        if one.n_occurrences > 1:
-            first = f"the first, at characters {one.span[0]} to {one.span[1] - 1}, is compared"
-            notes.append(f"{sentence.where}: {word!r} occurs {one.n_occurrences} times; {first}")
+    for sentence, occurrence in zip(sentences, occurrences, strict=True):
+        if occurrence.n_occurrences > 1:
+            first = f"the first, at characters {occurrence.span[0]} to {occurrence.span[1] - 1}, is compared"
+            notes.append(f"{sentence.where}: {word!r} occurs {occurrence.n_occurrences} times; {first}")
     cut = zip(sentences, occurrences, strict=True)
-    notes += [f"{sentence.where}: {one.input.note}" for sentence, one in cut if one.input.note]
-    ways = {tuple(tokenizer.pieces([one.input.ids[i] for i in one.tokens])) for one in occurrences}
+    notes += [f"{sentence.where}: {occurrence.input.note}" for sentence, occurrence in cut if occurrence.input.note]
+    ways = {tuple(tokenizer.pieces([occurrence.input.ids[i] for i in occurrence.tokens])) for occurrence in occurrences}
     if len(ways) > 1:
         examples = ", ".join(" ".join(map(repr, way)) for way in sorted(ways)[:4])
         notes.append(f"the word is tokenized in {len(ways)} ways, so its vectors differ already at layer 0: {examples}")
@@ -231,7 +237,7 @@ def _panel(word: str, sentences: Sequence[Sentence], layer: LayerSimilarity) -> 
     """Corrected cosine similarities between sentences; the diagonal is blank."""
     values = layer.cosines.numpy() - np.nan_to_num(layer.baseline)
     numbers = [str(number) for number in range(1, len(sentences) + 1)]
-    senses = [one.text if one.sense is None else one.sense for one in sentences]
+    senses = [sentence.text if sentence.sense is None else sentence.sense for sentence in sentences]
     names = [f"{number} {sense}" for number, sense in zip(numbers, senses, strict=True)]
     blank = np.where(np.eye(len(names), dtype=bool), np.nan, values)
     return Panel(f"{word}: layer {layer.number}", names, numbers, blank, tokens=False)
@@ -248,8 +254,8 @@ def _figure(
     """A panel for the given layer, else for up to MAX_PANELS evenly spaced layers."""
     n, last = min(len(layers), MAX_PANELS), len(layers) - 1
     selected = [layers[layer]] if layer is not None else [layers[round(i * last / max(1, n - 1))] for i in range(n)]
-    panels = [_panel(word, sentences, one) for one in selected]
+    panels = [_panel(word, sentences, similarity) for similarity in selected]
     title = f"{word} in {len(sentences)} sentences"
     if layer is None and len(selected) < len(layers):
-        title += f", layers {', '.join(str(one.number) for one in selected)} of 0-{last}"
+        title += f", layers {', '.join(str(similarity.number) for similarity in selected)} of 0-{last}"
     return PanelGrid(panels, _scale(panels), title)

@@ -324,10 +324,12 @@ def a_key_of_training_changes_no_output(settings: MixerSettings, key: str) -> No
     other.mixer.load_state_dict(tiny.mixer.state_dict())
     direction = directions_of(settings.supports)[0]
     mask = visibility_of(direction, TokenPositions(L), 4)
-    outputs = [one.mix(one.x, mask) for one in (tiny, other)]
+    outputs = [mixer.mix(mixer.x, mask) for mixer in (tiny, other)]
     assert torch.equal(*outputs), f"{key} changes outputs, but is in TRAINING_KEYS"
     if direction == "causal":
-        outputs = [run_in_blocks(one.mixer, one.x, TokenPositions(L), [8, 3], trim=True)[0] for one in (tiny, other)]
+        outputs = [
+            run_in_blocks(mixer.mixer, mixer.x, TokenPositions(L), [8, 3], trim=True)[0] for mixer in (tiny, other)
+        ]
         assert torch.equal(*outputs), f"{key} changes outputs with a state, but is in TRAINING_KEYS"
 
 

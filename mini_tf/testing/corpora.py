@@ -20,14 +20,14 @@ from mini_tf.testing.kinds import depend_on_hash_seed
 
 def is_written_once_and_deterministic(settings: CorpusSettings) -> None:
     """Equal in two folders; an existing file is not overwritten. Its name has the version, and a hash of settings."""
-    with TemporaryDirectory() as one, TemporaryDirectory() as other:
-        path, other_path = settings.corpus(Path(one)), settings.corpus(Path(other))
+    with TemporaryDirectory() as folder, TemporaryDirectory() as other:
+        path, other_path = settings.corpus(Path(folder)), settings.corpus(Path(other))
         name = f"{settings.word}-{settings.VERSION}{'' if settings == type(settings)() else '-*'}.{settings.FORMAT}"
         assert fnmatch(path.name, name), f"unexpected name: {path.name}, not {name}"
         assert path.name == other_path.name, "the same corpus must have the same name"
         assert path.read_bytes() == other_path.read_bytes(), "the same corpus must have the same bytes"
         path.write_text("existing")
-        assert settings.corpus(Path(one)).read_text() == "existing", "an existing file must not be overwritten"
+        assert settings.corpus(Path(folder)).read_text() == "existing", "an existing file must not be overwritten"
 
 
 def rows_do_not_depend_on_hashes(*settings: CorpusSettings) -> None:
@@ -80,7 +80,7 @@ def _with_another(settings: CorpusSettings, name: str) -> Iterator[CorpusSetting
     """The settings with other values of one of them, as far as they are valid."""
     value: Any = getattr(settings, name)
     others = (not value,) if isinstance(value, bool) else (2 * value, value + 1, value / 2, value - 1)
-    for other in (one for one in others if one != value):
+    for other in (candidate for candidate in others if candidate != value):
         with suppress(ValidationError):
             yield type(settings).model_validate(settings.model_dump() | {name: other})
 

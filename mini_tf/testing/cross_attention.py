@@ -71,9 +71,9 @@ def queries_attend_to_a_source(settings: MixerSettings, padded: bool, d_memory: 
     explicit = mixer.explicit(x, recalled, mask)
     message = "join(weights @ values) must equal forward"
     assert_same(mixer.join(explicit.weights @ explicit.values, x, mask).y, y, message)
-    own = explicit.weights[..., explicit.lead :]
+    weights = explicit.weights[..., explicit.lead :]
     message = "weights must be 0 where the mask is False"
-    assert not own.masked_select(~mask.mask(x.device)[:, None].expand_as(own)).any(), message
+    assert not weights.masked_select(~mask.mask(x.device)[:, None].expand_as(weights)).any(), message
     message = "weights are negative, but nonnegative is declared"
     assert "nonnegative" not in settings.supports or (explicit.weights >= 0).all(), message
     if padded:

@@ -28,9 +28,9 @@ MANY_ROWS = 32
 def reads_every_row_with_its_location(fixture: DatasetFixture) -> None:
     n_rows, n_read = len(fixture.rows), len(fixture.examples)
     assert n_read == n_rows, f"{n_rows} rows must give as many examples, not {n_read}"
-    for number, one in enumerate(fixture.examples, 1):
-        assert one.where.endswith(f"rows.jsonl:{number}"), (
-            f"the location of example {number} must end in file:{number}: {one.where!r}"
+    for number, example in enumerate(fixture.examples, 1):
+        assert example.where.endswith(f"rows.jsonl:{number}"), (
+            f"the location of example {number} must end in file:{number}: {example.where!r}"
         )
 
 
@@ -57,8 +57,8 @@ def refuses_an_invalid_cell(fixture: DatasetFixture) -> None:
 def reads_columns_by_the_names_in_a_recipe(fixture: DatasetFixture) -> None:
     roles = _roles_of_all(fixture)
     renamed = [{f"other {name}" if name in roles else name: cell for name, cell in row.items()} for row in fixture.rows]
-    found = fixture.read(renamed, fields={role: f"other {role}" for role in roles})
-    assert fixture.known(found) == fixture.known(fixture.examples), "data.fields must map roles to columns"
+    examples = fixture.read(renamed, fields={role: f"other {role}" for role in roles})
+    assert fixture.known(examples) == fixture.known(fixture.examples), "data.fields must map roles to columns"
     refused = [*reading_rules(Data(fields={"no such role": "x"}), fixture.dataset, "any")]
     assert refused, "a role that is neither in REQUIRED nor in OPTIONAL must be refused"
 
@@ -81,8 +81,8 @@ def reads_columns_by_number_without_a_header(fixture: DatasetFixture) -> None:
             f"{settings} must map roles to columns"
         )
     wrong_numbers = {role: number + 7 for role, number in numbers.items()}
-    found = fixture.read_table(named, field_numbers=wrong_numbers)
-    assert fixture.known(found) == fixture.known(by_name), "column numbers must be ignored for a file with a header"
+    examples = fixture.read_table(named, field_numbers=wrong_numbers)
+    assert fixture.known(examples) == fixture.known(by_name), "column numbers must be ignored for a file with a header"
 
 
 def _roles_of_all(fixture: DatasetFixture) -> list[str]:
@@ -97,14 +97,14 @@ def _cell(value: Any) -> str:
 
 
 def stores_examples_unchanged(fixture: DatasetFixture) -> None:
-    for one in fixture.examples if fixture.dataset.KEEPS_EXAMPLES else ():
-        as_json = fixture.dataset.to_json(one)
-        restored = fixture.dataset.of_json(json.loads(json.dumps(as_json)), one.where)
-        same = fixture.known([restored]) == fixture.known([one]) and fixture.dataset.to_json(restored) == as_json
-        assert same, f"of_json(to_json(example)) must be the example: {one!r}"
+    for example in fixture.examples if fixture.dataset.KEEPS_EXAMPLES else ():
+        as_json = fixture.dataset.to_json(example)
+        restored = fixture.dataset.of_json(json.loads(json.dumps(as_json)), example.where)
+        same = fixture.known([restored]) == fixture.known([example]) and fixture.dataset.to_json(restored) == as_json
+        assert same, f"of_json(to_json(example)) must be the example: {example!r}"
     if fixture.dataset.KEEPS_EXAMPLES:
-        found = [*fixture.dataset.examples(fixture.store)]
-        assert fixture.known(found) == fixture.known(fixture.examples), "a store must hold the examples in their order"
+        stored = [*fixture.dataset.examples(fixture.store)]
+        assert fixture.known(stored) == fixture.known(fixture.examples), "a store must hold the examples in their order"
 
 
 def splits_by_the_key_of_an_example(fixture: DatasetFixture) -> None:
@@ -114,15 +114,15 @@ def splits_by_the_key_of_an_example(fixture: DatasetFixture) -> None:
 
     def splits(examples: list[Any]) -> dict[str, set[str]]:
         division = dataset.split(_in_memory(examples), None, Split(share=0.3))
-        found: dict[str, set[str]] = {}
-        for split, one in division.read():
-            found.setdefault(dataset.split_key(one), set()).add(split)
-        return found
+        by_key: dict[str, set[str]] = {}
+        for split, example in division.read():
+            by_key.setdefault(dataset.split_key(example), set()).add(split)
+        return by_key
 
     whole = splits(fixture.examples)
     assert whole == splits(fixture.examples), "splitting must be deterministic"
     assert set().union(*whole.values()) == {"train", "val"}, "both splits must have examples"
-    assert all(len(found) == 1 for found in whole.values()), "a key must not be in both splits"
+    assert all(len(names) == 1 for names in whole.values()), "a key must not be in both splits"
     twice = splits(fixture.read([*fixture.rows, *fixture.rows]))
     assert twice == whole, "duplicates must be in the same split"
 
@@ -130,28 +130,28 @@ def splits_by_the_key_of_an_example(fixture: DatasetFixture) -> None:
 def excludes_training_examples_from_validation(fixture: DatasetFixture) -> None:
     train, val = fixture.examples[:8], fixture.examples[6:]
     division = fixture.dataset.split(_in_memory(train), _in_memory(val), Split(share=0.3))
-    validation = [fixture.dataset.content_key(one) for split, one in division.read() if split == "val"]
+    validation = [fixture.dataset.content_key(example) for split, example in division.read() if split == "val"]
     message = "examples of data.train must be removed from data.val"
-    assert validation == [fixture.dataset.content_key(one) for one in fixture.examples[8:]], message
+    assert validation == [fixture.dataset.content_key(example) for example in fixture.examples[8:]], message
     fault = _fault(lambda: fixture.dataset.split(_in_memory(train), _in_memory(train[:3]), Split(share=0.3)))
     assert fault is not None, "validation data that are all in data.train must be a DataFault"
 
 
 def encodes_examples_independently(fixture: DatasetFixture) -> None:
     together = fixture.dataset.encode(fixture.examples, fixture.used, fixture.labels)
-    alone = [fixture.dataset.encode([one], fixture.used, fixture.labels)[0] for one in fixture.examples]
+    alone = [fixture.dataset.encode([example], fixture.used, fixture.labels)[0] for example in fixture.examples]
     widths = set()
-    for one, single in zip(together, alone, strict=True):
-        for name in one._fields:
-            both = getattr(one, name), getattr(single, name)
+    for batched, single in zip(together, alone, strict=True):
+        for name in batched._fields:
+            both = getattr(batched, name), getattr(single, name)
             assert _same(name, *both), f"{name} of an example must not depend on the batch: {both}"
-        assert one.ids.size > 0, "an example must have ids"
-        assert one.ids.max() < fixture.used.target.vocabulary.size, "ids must be those of the tokenizer"
+        assert batched.ids.size > 0, "an example must have ids"
+        assert batched.ids.max() < fixture.used.target.vocabulary.size, "ids must be those of the tokenizer"
         message = "labels must be one per id and one for the final separator"
-        assert one.labels is None or one.labels.shape == (len(one.ids) + 1,), message
+        assert batched.labels is None or batched.labels.shape == (len(batched.ids) + 1,), message
         message = "an example must have a source if and only if SOURCE is declared"
-        assert (one.source is not None) == fixture.dataset.SOURCE, message
-        widths.add(None if one.row_labels is None else one.row_labels.shape)
+        assert (batched.source is not None) == fixture.dataset.SOURCE, message
+        widths.add(None if batched.row_labels is None else batched.row_labels.shape)
     assert len(widths) == 1, f"row_labels must have one shape: {widths}"
 
 
@@ -167,7 +167,7 @@ def encodes_nothing_of_a_label(fixture: DatasetFixture) -> None:
             f"the texts must not depend on the label: {dataset.texts(example)}"
         )
         for name in ("ids", "source"):
-            labelled, plain = (getattr(one, name) for one in encoded)
+            labelled, plain = (getattr(row, name) for row in encoded)
             assert np.array_equal(labelled, plain), (
                 f"{name} must not depend on the label: {labelled}, without a label {plain}"
             )
@@ -178,7 +178,7 @@ def stores_what_it_encodes(fixture: DatasetFixture) -> None:
     for name in ("ids", "starts", "labels", "row_labels"):
         same = _same(name, getattr(fixture.store, name), getattr(memory, name))
         assert same, f"{name} in files must equal those in memory"
-    texts = [" ".join(fixture.dataset.texts(one)) for one in fixture.examples]
+    texts = [" ".join(fixture.dataset.texts(example)) for example in fixture.examples]
     assert fixture.store.raw_bytes == sum(len(text.encode()) for text in texts), "raw_bytes must be those of the texts"
     fixture.store.check()
 
@@ -293,8 +293,8 @@ def _fault(doing: Callable[[], object]) -> DataFault | None:
 def _real(rows: Rows, row: int) -> dict[str, np.ndarray]:
     """One row without padding."""
     width = rows.ids.shape[1] if rows.segments is None else int((rows.segments[row] != 0).sum())
-    found = {name: part[row, :width] for name, part in (("ids", rows.ids), ("labels", rows.labels)) if part is not None}
-    found |= {} if rows.row_labels is None else {"row_labels": rows.row_labels[row]}
-    return found | (
+    parts = {name: part[row, :width] for name, part in (("ids", rows.ids), ("labels", rows.labels)) if part is not None}
+    parts |= {} if rows.row_labels is None else {"row_labels": rows.row_labels[row]}
+    return parts | (
         {} if rows.source is None else {f"source {name}": part for name, part in _real(rows.source, row).items()}
     )

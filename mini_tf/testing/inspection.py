@@ -97,35 +97,37 @@ def flops_and_memory_match_the_model(settings: ModelSettings) -> None:
 
 def positions_of_every_embedding_are_finite(settings: ModelSettings) -> None:
     model = tiny_model(settings)
-    for one in model.stacks():
-        if (where := encoding_of(model, one)) is None:
+    for model_stack in model.stacks():
+        if (where := encoding_of(model, model_stack)) is None:
             continue
-        path, found, encoding = where.path, analyze_positions(model, where), model.get_submodule(where.path)
+        path, analysis, encoding = where.path, analyze_positions(model, where), model.get_submodule(where.path)
         assert isinstance(encoding, PositionalEncoding), f"{path} must be a PositionalEncoding"
-        kernels = {f"the bias of head {head}": bias for head, bias in enumerate(found.biases)}
-        kernels |= {} if found.rotary is None else {"rotary": found.rotary.kernel}
-        kernels |= {} if found.vectors is None else {"vectors": found.vectors.kernel}
+        kernels = {f"the bias of head {head}": bias for head, bias in enumerate(analysis.biases)}
+        kernels |= {} if analysis.rotary is None else {"rotary": analysis.rotary.kernel}
+        kernels |= {} if analysis.vectors is None else {"vectors": analysis.vectors.kernel}
         for name, kernel in kernels.items():
             n = min(CONTEXT, model.context)
             assert len(kernel) == n, f"{path}: {name} must have {n} distances, not {len(kernel)}"
             assert all(map(math.isfinite, kernel)), f"{path}: {name} must be finite: {kernel}"
-        assert (found.vectors is not None) == ("embed" in encoding.applies_to), (
+        assert (analysis.vectors is not None) == ("embed" in encoding.applies_to), (
             f"{path}: vectors if and only if it changes embeddings"
         )
-        if found.vectors is not None:
-            _check_cosines(found.vectors.similarity, len(found.vectors.positions), path)
+        if analysis.vectors is not None:
+            _check_cosines(analysis.vectors.similarity, len(analysis.vectors.positions), path)
 
 
 def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
     model = tiny_model(settings)
     captured = _captured(model)
     expected: Counter[str] = Counter()
-    for one in model.stacks():
-        own = [block.mixers["own"] for block in one.stack.blocks if block.own is not None]
-        expected[one.attention] += one.stack.n_passes * sum(mixer.has_heads for mixer in own)
-        expected[one.cross] += one.stack.n_passes * sum(block.cross is not None for block in one.stack.blocks)
+    for model_stack in model.stacks():
+        mixers = [block.mixers["own"] for block in model_stack.stack.blocks if block.own is not None]
+        expected[model_stack.attention] += model_stack.stack.n_passes * sum(mixer.has_heads for mixer in mixers)
+        expected[model_stack.cross] += model_stack.stack.n_passes * sum(
+            block.cross is not None for block in model_stack.stack.blocks
+        )
     layers = [(kind, layer) for kind, n in (+expected).items() for layer in range(n)]
-    assert sorted((one.kind, one.layer) for one in captured.attention) == sorted(layers), (
+    assert sorted((call.kind, call.layer) for call in captured.attention) == sorted(layers), (
         f"calls that must be captured: {sorted(layers)}"
     )
     for mixer in captured.attention:
@@ -166,12 +168,16 @@ def head_measures_are_in_range(settings: ModelSettings) -> None:
 def head_roles_are_scores_on_repeated_random_tokens(settings: ModelSettings) -> None:
     model = tiny_model(settings)
     rows = [repeated_tokens(range(VOCABULARY), length) for length in (CONTEXT, CONTEXT - 2)]
-    own, source = (Tokens(ids) for ids in rows if ids is not None)
-    found = scores_on(model, own, source if model.needs_source else None)
-    between_tokens = [one for one in _captured(model).attention if one.queries == one.keys and one.queries not in UNITS]
-    expected = [HeadIndex(one.kind, one.layer, head) for one in between_tokens for head in range(one.weights.shape[1])]
-    assert [*found] == expected, f"self-attention heads between tokens must have scores: {expected}, not {[*found]}"
-    for index, scores in found.items():
+    inputs, source = (Tokens(ids) for ids in rows if ids is not None)
+    by_head = scores_on(model, inputs, source if model.needs_source else None)
+    between_tokens = [
+        call for call in _captured(model).attention if call.queries == call.keys and call.queries not in UNITS
+    ]
+    expected = [
+        HeadIndex(call.kind, call.layer, head) for call in between_tokens for head in range(call.weights.shape[1])
+    ]
+    assert [*by_head] == expected, f"self-attention heads between tokens must have scores: {expected}, not {[*by_head]}"
+    for index, scores in by_head.items():
         assert {*scores} <= {*ROLES}, f"{index}: unknown roles {[*scores]}"
         assert role_of(scores) in (None, *scores), f"{index}: role {role_of(scores)!r} without a score"
         for name, score in scores.items():
@@ -187,39 +193,43 @@ def hidden_states_of_every_call_are_captured(settings: ModelSettings) -> None:
         captured = _captured(model)
     calls = calls[len(calls) // 2 :]  # the calls of the second of two forward passes
     message = "every declared stack must be called"
-    assert {call.of.name for call in calls} == {one.name for one in model.stacks()}, message
-    for hidden, (one, inputs, y) in zip(captured.hidden, calls, strict=True):
-        assert hidden.rows == one.rows, f"hidden states of {one.name} must be of {one.rows}, not {hidden.rows}"
-        assert len(hidden.layers) == one.stack.n_calls + 1, (
-            f"{one.name}: {one.stack.n_calls} calls must give one tensor more, not {len(hidden.layers)}"
+    assert {call.of.name for call in calls} == {model_stack.name for model_stack in model.stacks()}, message
+    for hidden, (model_stack, inputs, y) in zip(captured.hidden, calls, strict=True):
+        assert hidden.rows == model_stack.rows, (
+            f"hidden states of {model_stack.name} must be of {model_stack.rows}, not {hidden.rows}"
         )
-        n = {"own": L, "source": M}.get(one.rows, inputs.shape[1])
+        assert len(hidden.layers) == model_stack.stack.n_calls + 1, (
+            f"{model_stack.name}: {model_stack.stack.n_calls} calls must give one tensor more, not {len(hidden.layers)}"
+        )
+        n = {"own": L, "source": M}.get(model_stack.rows, inputs.shape[1])
         assert {layer.shape[:2] for layer in hidden.layers} == {(1, n)}, (
-            f"hidden states of {one.name} must be (1, {n}, D)"
+            f"hidden states of {model_stack.name} must be (1, {n}, D)"
         )
-        assert_same(hidden.layers[0], inputs, f"the first hidden states of {one.name} must be its input")
-        message = f"the normed last hidden states of {one.name} must be its output"
-        assert_same(one.stack.norm(hidden.layers[-1]), y, message)
+        assert_same(hidden.layers[0], inputs, f"the first hidden states of {model_stack.name} must be its input")
+        message = f"the normed last hidden states of {model_stack.name} must be its output"
+        assert_same(model_stack.stack.norm(hidden.layers[-1]), y, message)
 
 
 def word_vectors_are_hidden_states_of_its_tokens(settings: ModelSettings) -> None:
     model, texts = tiny_model(settings), ("ab cd e", "f ab g")
-    sentences, found = [Sentence(text, text) for text in texts], [_occurrence(text, "ab") for text in texts]
+    sentences, occurrences = [Sentence(text, text) for text in texts], [_occurrence(text, "ab") for text in texts]
     rows: SequenceKind = "source" if model.needs_source else "own"
-    if rows not in {one.rows for one in model.stacks()}:
+    if rows not in {model_stack.rows for model_stack in model.stacks()}:
         try:
-            compare_occurrences(model, sentences, found, as_source=model.needs_source)
+            compare_occurrences(model, sentences, occurrences, as_source=model.needs_source)
         except UsageFault:
             return
         raise AssertionError(f"a model without a stack of {rows} tokens must be refused by a UsageFault")
     with _recorded_calls(model) as calls:
-        layers = compare_occurrences(model, sentences, found, as_source=model.needs_source)
+        layers = compare_occurrences(model, sentences, occurrences, as_source=model.needs_source)
     n = len(calls) // 2  # of each sentence
     first, second = (next(call for call in half if call.of.rows == rows) for half in (calls[:n], calls[n:]))
     name, n_calls = first.of.name, first.of.stack.n_calls
     assert len(layers) == n_calls + 1, f"{name} must have {n_calls + 1} layers, not {len(layers)}"
-    one, other = (call.inputs[0, where.tokens].mean(dim=0) for call, where in zip((first, second), found, strict=True))
-    expected = torch.dot(one, other) / (one.norm() * other.norm())
+    vector, other = (
+        call.inputs[0, where.tokens].mean(dim=0) for call, where in zip((first, second), occurrences, strict=True)
+    )
+    expected = torch.dot(vector, other) / (vector.norm() * other.norm())
     assert_same(layers[0].cosines[0, 1], expected, f"the vectors before the first layer must be the input of {name}")
     for layer in layers:
         _check_cosines(layer.cosines, len(sentences), f"layer {layer.number}")
@@ -237,10 +247,10 @@ def feed_forward_layers_are_sums_of_memories(settings: ModelSettings) -> None:
         assert_same(part.coefficients(x) @ part.values + bias, part.forward(x), message)
 
     with torch.no_grad(), ExitStack() as hooks:
-        for one in model.stacks():
-            if any(block.feed_forward is not None for block in one.stack.blocks):
-                expected += [(one.name, layer) for layer in memory_layers(one.stack, one.name)]
-                hooks.enter_context(recorded(one.stack, partial(check, one.name)))
+        for model_stack in model.stacks():
+            if any(block.feed_forward is not None for block in model_stack.stack.blocks):
+                expected += [(model_stack.name, layer) for layer in memory_layers(model_stack.stack, model_stack.name)]
+                hooks.enter_context(recorded(model_stack.stack, partial(check, model_stack.name)))
         model(Tokens(random_ids(1)), source_for(model, 1))
     assert sorted(seen) == sorted(expected), f"layers that must be recorded once: {expected}, not {seen}"
 
@@ -272,12 +282,12 @@ def _recorded_calls(model: Model) -> Iterator[list[_Call]]:
     """Calls of declared stacks within this context, in the order in which they return."""
     calls: list[_Call] = []
 
-    def record(one: ModelStack) -> RemovableHandle:
-        return one.stack.register_forward_hook(
-            lambda stack, inputs, mixed: calls.append(_Call(one, inputs[0].detach(), mixed.y.detach()))
+    def record(model_stack: ModelStack) -> RemovableHandle:
+        return model_stack.stack.register_forward_hook(
+            lambda _, inputs, mixed: calls.append(_Call(model_stack, inputs[0].detach(), mixed.y.detach()))
         )
 
-    handles = [record(one) for one in model.stacks()]
+    handles = [record(model_stack) for model_stack in model.stacks()]
     try:
         yield calls
     finally:

@@ -67,12 +67,12 @@ def depend_on_hash_seed(settings: Iterable[Kind], text: str = "") -> list[str]:
     out.
     """
     records = []
-    for one in settings:
-        module, of_package = type(one).__module__, f".{one.PACKAGE}.{one.kind}"
-        if module.endswith(of_package) and type(one).__name__ == "Settings":
+    for kind in settings:
+        module, of_package = type(kind).__module__, f".{kind.PACKAGE}.{kind.kind}"
+        if module.endswith(of_package) and type(kind).__name__ == "Settings":
             folder = Path(str(sys.modules[module].__file__)).parents[of_package.count(".") - 1]
-            values = one.model_dump(mode="json", exclude_defaults=True)
-            records.append({"package": one.PACKAGE, "kind": one.kind, "folder": str(folder), "settings": values})
+            values = kind.model_dump(mode="json", exclude_defaults=True)
+            records.append({"package": kind.PACKAGE, "kind": kind.kind, "folder": str(folder), "settings": values})
     command = [sys.executable, "-m", __name__, json.dumps({"kinds": records, "text": text})]
     results = []
     for seed in ("1", "2"):
@@ -80,7 +80,7 @@ def depend_on_hash_seed(settings: Iterable[Kind], text: str = "") -> list[str]:
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         assert done.returncode == 0, f"a process with PYTHONHASHSEED={seed} failed: {done.stderr[-1000:]}"
         results.append(json.loads(done.stdout))
-    return [one["kind"] for one, first, second in zip(records, *results, strict=True) if first != second]
+    return [record["kind"] for record, first, second in zip(records, *results, strict=True) if first != second]
 
 
 def main(kinds: list[dict[str, Any]], text: str) -> list[str]:

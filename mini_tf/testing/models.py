@@ -126,17 +126,20 @@ def a_prefix_is_bidirectional(settings: ModelSettings) -> None:
 
 
 def settings_declare_the_same_stacks(settings: ModelSettings) -> None:
-    declared = [one.name for one in tiny_model(settings).stacks()]
+    declared = [model_stack.name for model_stack in tiny_model(settings).stacks()]
     assert set(settings.stacks()) == set(declared), (
         f"settings and model must declare the same stacks: {sorted(settings.stacks())}, {sorted(declared)}"
     )
-    kinds = [kind for one in tiny_model(settings).stacks() for kind in _attention_names(one)]
+    kinds = [kind for model_stack in tiny_model(settings).stacks() for kind in _attention_names(model_stack)]
     assert len(set(kinds)) == len(kinds), f"names of attention types must be unique: {kinds}"
 
 
-def _attention_names(one: ModelStack) -> list[str]:
-    attends_itself = any(block.own is not None for block in one.stack.blocks)
-    return [*([one.attention] if attends_itself else []), *([one.cross] if _crosses(one.stack) else [])]
+def _attention_names(model_stack: ModelStack) -> list[str]:
+    attends_itself = any(block.own is not None for block in model_stack.stack.blocks)
+    return [
+        *([model_stack.attention] if attends_itself else []),
+        *([model_stack.cross] if _crosses(model_stack.stack) else []),
+    ]
 
 
 def selected_tokens_match_all_tokens(settings: ModelSettings) -> None:
@@ -231,7 +234,7 @@ def every_parameter_has_a_gradient_and_a_depth(settings: ModelSettings) -> None:
     loss = model.cross_entropy(_flat(mixed).y, random_ids(seed=4).flatten(), copies=_flat(mixed).copies)
     (loss if mixed.penalty is None else loss + mixed.penalty).backward()
     depth_of = depths(model)
-    deepest = 1 + max(one.n_above + one.stack.n_calls for one in model.stacks())
+    deepest = 1 + max(model_stack.n_above + model_stack.stack.n_calls for model_stack in model.stacks())
     assert_gradients(model.named_parameters())
     for name in dict(model.named_parameters()):
         assert 0 <= depth_of[name] <= deepest, f"the depth of {name} must be in [0, {deepest}]: {depth_of[name]}"
@@ -248,10 +251,10 @@ def adapters_cover_every_stack_and_merge(settings: ModelSettings) -> None:
     model = tiny_model(settings)
     before, names = logits_of(model, random_ids()), set(model.weights())
     adapted = adapt(model, Adapter(rank=2))
-    for one in model.stacks():
-        linear = any(isinstance(part, nn.Linear) for part in one.stack.modules())
-        assert not linear or any(name.startswith(f"{one.name}.") for name in adapted), (
-            f"adapters must cover the stack {one.name}"
+    for model_stack in model.stacks():
+        linear = any(isinstance(part, nn.Linear) for part in model_stack.stack.modules())
+        assert not linear or any(name.startswith(f"{model_stack.name}.") for name in adapted), (
+            f"adapters must cover the stack {model_stack.name}"
         )
     assert_same(logits_of(model, random_ids()), before, "a new adapter must not change the logits")
     merge(model)
@@ -330,9 +333,10 @@ def the_fast_decoder_gives_the_same_logits(settings: ModelSettings) -> None:
 
 
 def _declares_fast_decoding(model: Model) -> bool:
-    if (one := model.fast_decoding()) is None:
+    if (one_stack := model.fast_decoding()) is None:
         return False
-    position, parts = one.embedding.position, [block.own.part for block in one.stack.blocks if block.own is not None]
+    position = one_stack.embedding.position
+    parts = [block.own.part for block in one_stack.stack.blocks if block.own is not None]
     fast = all(part.fast_decoding() is not None for part in parts)  # type: ignore[operator]
     return fast and position.distance_only and position.orthogonal and position.of_layer(0) is position
 

@@ -32,10 +32,10 @@ def rate_0_changes_nothing(settings: NoiseSettings) -> None:
 def apply_is_pure(settings: NoiseSettings) -> None:
     """The same text and generator give the same; neither the text nor a global generator changes."""
     before, text = repr(np.random.get_state()), NoisyText.of(50, np.arange(50) % 7 == 0)
-    one, other = (settings.apply(text, np.random.default_rng(3)) for _ in range(2))
-    assert all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("tokens", "lengths", "marked")), (
-        "the same generator must give the same noise"
-    )
+    noised, other = (settings.apply(text, np.random.default_rng(3)) for _ in range(2))
+    assert all(
+        np.array_equal(getattr(noised, name), getattr(other, name)) for name in ("tokens", "lengths", "marked")
+    ), "the same generator must give the same noise"
     assert repr(np.random.get_state()) == before, "apply must not use numpy's global generator"
     assert np.array_equal(text.tokens, np.arange(50)), "apply must not change the text that it is given"
     assert not text.marked.any(), "apply must not change the text that it is given"

@@ -111,11 +111,13 @@ def prepare_is_pure(tried: Tried) -> None:
         assert torch.equal(torch.get_rng_state(), generators[0]), "prepare must not use torch's global generator"
         assert repr(np.random.get_state()) == generators[1], "prepare must not use numpy's global generator"
         for way, batches in (("prepared twice", [again]), ("prepared one by one", single)):
-            assert unpadded(whole) == [row for one in batches for row in unpadded(one)], f"{way}: inputs must be equal"
-            assert equal(whole.labels, torch.cat([one.labels for one in batches])), f"{way}: labels must be equal"
-            targets = [target_indices(one) for one in (whole, *batches)]
+            assert unpadded(whole) == [row for batch in batches for row in unpadded(batch)], (
+                f"{way}: inputs must be equal"
+            )
+            assert equal(whole.labels, torch.cat([batch.labels for batch in batches])), f"{way}: labels must be equal"
+            targets = [target_indices(batch) for batch in (whole, *batches)]
             assert targets[0] == [row for rows in targets[1:] for row in rows], f"{way}: targets must be equal"
-            assert whole.counts == added(one.counts for one in batches), f"{way}: counts must be equal"
+            assert whole.counts == added(batch.counts for batch in batches), f"{way}: counts must be equal"
         for name, draw in whole.extras.items():
             assert equal(draw, again.extras[name]), f"draws: {name} must be equal when prepared twice"
 
@@ -161,7 +163,7 @@ def evaluation_is_repeatable(tried: Tried) -> None:
         assert other.parts.keys() == evaluations[0].parts.keys()
         message = "in eval mode the loss must be deterministic"
         assert all(torch.equal(other.parts[name], part) for name, part in evaluations[0].parts.items()), message
-        outputs = [one.outputs for one in (other, evaluations[0]) if one.outputs is not None]
+        outputs = [sums.outputs for sums in (other, evaluations[0]) if sums.outputs is not None]
         assert not outputs or torch.equal(*outputs), "in eval mode outputs must be deterministic"
 
 

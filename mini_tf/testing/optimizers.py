@@ -53,8 +53,8 @@ def minimizes_a_quadratic(settings: OptimizerSettings) -> None:
 
 def is_deterministic_to_the_bit(settings: OptimizerSettings) -> None:
     """The same gradients give the same weights and state."""
-    one, other = (_stepped(settings, range(4)) for _ in range(2))
-    _equal(_all(one), _all(other), "two runs of the same steps")
+    first, second = (_stepped(settings, range(4)) for _ in range(2))
+    _equal(_all(first), _all(second), "two runs of the same steps")
 
 
 def continues_from_its_saved_state_to_the_bit(settings: OptimizerSettings) -> None:
@@ -285,14 +285,14 @@ def _all(optimizer: Optimizer) -> dict[str, Tensor]:
     return {name: p.tensor.detach() for name, p in optimizer.parameters.items()} | optimizer.state_tensors()
 
 
-def _equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor], subject: str) -> None:
-    assert one.keys() == other.keys(), f"{subject}: {sorted(one.keys() ^ other.keys())} on one side only"
-    different = [name for name, tensor in one.items() if not torch.equal(tensor, other[name])]
+def _equal(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor], subject: str) -> None:
+    assert actual.keys() == expected.keys(), f"{subject}: {sorted(actual.keys() ^ expected.keys())} on one side only"
+    different = [name for name, tensor in actual.items() if not torch.equal(tensor, expected[name])]
     assert not different, f"{subject} must be equal to the bit: {different} differ"
 
 
-def _close(one: Optimizer, other: Optimizer, subject: str) -> None:
-    for name, p in one.parameters.items():
+def _close(optimizer: Optimizer, other: Optimizer, subject: str) -> None:
+    for name, p in optimizer.parameters.items():
         expected = other.parameters[name].tensor
         assert torch.allclose(p.tensor, expected, rtol=1e-5, atol=1e-6), (
             f"{subject} must give the same {name}: {p.tensor} != {expected}"

@@ -76,8 +76,10 @@ def predicts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
     predictor = fixture.pipeline.predictor(fixture.trained)
     examples = fixture.data.examples[:7]
     together = predictor.predict(examples)
-    alone = [predictor.predict([one])[0] for one in examples]
-    batched, single = (json.dumps([_rounded(list(one)) for one in predictions]) for predictions in (together, alone))
+    alone = [predictor.predict([example])[0] for example in examples]
+    batched, single = (
+        json.dumps([_rounded(list(prediction)) for prediction in predictions]) for predictions in (together, alone)
+    )
     assert batched == single, f"a prediction must not depend on the batch: {batched} {single}"
     assert len(together) == len(examples), "there must be a prediction for each example"
     assert isinstance(predictor.unread, InputWarnings), "a predictor must count input that the model does not read"
@@ -128,7 +130,7 @@ def scores_texts_the_same_in_any_batch(fixture: PipelineFixture) -> None:
         scorer = fixture.pipeline.text_scorer(kind)
         together = scorer.texts(texts)
         alone = [scorer.texts([text])[0] for text in texts]
-        near = all(math.isclose(one, other, abs_tol=1e-4) for one, other in zip(together, alone, strict=True))
+        near = all(math.isclose(score, other, abs_tol=1e-4) for score, other in zip(together, alone, strict=True))
         assert near, f"a score must not depend on the batch: {together} {alone}"
         assert together[0] == together[2], f"equal texts must have equal scores: {together}"
         assert all(score <= 0 for score in together), f"a score must be a log-probability: {together}"
@@ -165,8 +167,8 @@ def measures_the_declared_metrics(fixture: PipelineFixture) -> None:
     assert measured or not declared, f"no metric of METRICS is measured: {[*whole]}"
     if accumulator is not None and fixture.settings.COMMAND == "predict":
         predictor = fixture.pipeline.predictor(trained, labelled=True)
-        for one in fixture.data.examples:
-            predictor.predict([one])
+        for example in fixture.data.examples:
+            predictor.predict([example])
         single = predictor.scores()
         near = all(math.isclose(single[name], value, abs_tol=1e-5) for name, value in scores.items())
         assert near, f"metrics of single predictions must equal those of the evaluation: {single} {scores}"
@@ -287,13 +289,17 @@ def _tried(
 
 def _unpadded(shown: dict[str, Any]) -> dict[str, Any]:
     """Without the amount of padding, which depends on the other rows."""
-    return {name: _unpadded(one) if isinstance(one, dict) else one for name, one in shown.items() if name != "padding"}
+    return {
+        name: _unpadded(value) if isinstance(value, dict) else value
+        for name, value in shown.items()
+        if name != "padding"
+    }
 
 
 def _rounded(value: Any) -> Any:
     """Numbers rounded to 3 significant digits."""
     if isinstance(value, dict):
-        return {name: _rounded(one) for name, one in value.items()}
+        return {name: _rounded(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(one) for one in value]
+        return [_rounded(entry) for entry in value]
     return float(f"{value:.3g}") if isinstance(value, float) else value

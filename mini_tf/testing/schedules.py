@@ -58,7 +58,7 @@ def ends_at_the_floor_if_declared(settings: ScheduleSettings) -> None:
 def never_rises_after_warmup_if_declared(settings: ScheduleSettings) -> None:
     """MONOTONE, except for rounding."""
     rates = _rates(_with(settings, warmup=0.1), 500)[50:]
-    rising = [step for step, (one, other) in enumerate(pairwise(rates), 51) if other > one + 1e-12]
+    rising = [step for step, (rate, following) in enumerate(pairwise(rates), 51) if following > rate + 1e-12]
     assert not (settings.MONOTONE and rising), (
         f"the rate must not rise at step {rising[0]} of 500; or declare MONOTONE = False"
     )
@@ -112,4 +112,4 @@ def _rates(settings: ScheduleSettings, n_steps: int) -> list[float]:
 
 
 def _largest_change(rates: list[float]) -> float:
-    return max(abs(other - one) for one, other in pairwise(rates))
+    return max(abs(following - rate) for rate, following in pairwise(rates))

@@ -99,8 +99,8 @@ def respects_vocab_size(settings: TokenizerSettings) -> None:
 def training_is_deterministic(settings: TokenizerSettings) -> None:
     """The same text gives the same file, to the byte."""
     text = (SAMPLE + "abab baba cdcd dcdc " * 3) * 3
-    one, other = (trained(settings, _SIZE, text).to_json() for _ in range(2))
-    assert one == other, "the same text must give the same tokenizer.json"
+    first, second = (trained(settings, _SIZE, text).to_json() for _ in range(2))
+    assert first == second, "the same text must give the same tokenizer.json"
 
 
 def training_does_not_depend_on_hashes(*settings: TokenizerSettings) -> None:

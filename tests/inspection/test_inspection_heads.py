@@ -388,7 +388,7 @@ def test_pictures_of_heads_have_each_weight_at_its_query_and_key() -> None:
     names = ["L0 H0 previous", "L0 H1 self", "L0 H2 first", "L1 H0 induction", "L1 H1", "L1 H2 same"]
     assert [one.title for one in found] == names
     n = len(REPEATED)
-    labels = dict(enumerate(sample.texts.own.tokens))
+    labels = dict(enumerate(sample.texts.text.tokens))
     visible = np.tril(np.ones((n, n), bool))
     exact = {"previous": np.eye(n, k=-1), "self": np.eye(n), "first": np.tile(np.eye(1, n), (n, 1))}
     for number, one in enumerate(found):

@@ -74,15 +74,16 @@ class DatasetFixture:
     def known(self, examples: Iterable[Any]) -> list[tuple[str, ...]]:
         """The examples without their locations."""
         return [
-            (self.dataset.content_key(one), self.dataset.split_key(one), *self.dataset.texts(one)) for one in examples
+            (self.dataset.content_key(example), self.dataset.split_key(example), *self.dataset.texts(example))
+            for example in examples
         ]
 
     @cached_property
     def used(self) -> Tokenizers:
         sides = (True, False) if self.dataset.SOURCE else (False,)
-        texts = [text for side in sides for one in self.examples for text in self.dataset.texts(one, side)]
-        one = Tokenizer.train(SingleTokenizer(kind="byte"), texts)
-        return Tokenizers(one, one)
+        texts = [text for side in sides for example in self.examples for text in self.dataset.texts(example, side)]
+        tokenizer = Tokenizer.train(SingleTokenizer(kind="byte"), texts)
+        return Tokenizers(tokenizer, tokenizer)
 
     @cached_property
     def labels(self) -> Labels | None:

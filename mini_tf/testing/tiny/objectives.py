@@ -237,9 +237,9 @@ def tiny_objective(tried: Tried, d_model: int = 16, dropout: float = 0.0) -> Tin
         )
     torch.manual_seed(0)
     models: list[Any] = [settings_of("models", word) for word in listing("models")]
-    fitting = [one for one in models if settings.direction(one)]
+    fitting = [kind for kind in models if settings.direction(kind)]
     seeing_most = next(
-        (one for one in fitting if "bidirectional" in one.DIRECTIONS), fitting[0]
+        (kind for kind in fitting if "bidirectional" in kind.DIRECTIONS), fitting[0]
     )  # so that every position can be predicted
     model_settings = seeing_most(d_model=d_model, n_layers=1, n_heads=2, init_std=0.3)
     model: Model = model_settings.build(vocabulary.size, max(16, rows.ids.shape[1]))
@@ -282,9 +282,9 @@ def near(actual: Any, expected: Any) -> bool:
     return bool((actual - expected).norm() <= CLOSE * max(1.0, float(expected.norm())))
 
 
-def equal(one: Tensor, other: Tensor) -> bool:
+def equal(tensor: Tensor, other: Tensor) -> bool:
     """NaN, the label of what has none, equals NaN."""
-    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
+    return tensor.shape == other.shape and bool(((tensor == other) | (tensor.isnan() & other.isnan())).all())
 
 
 def differ(hidden: Tensor, other: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ class PipelineFixture:
     @cached_property
     def trained(self) -> Trained:
         models: Any = kinds_of("models")
-        settings = next(one for one in models.values() if self.objective.direction(one))
+        settings = next(kind for kind in models.values() if self.objective.direction(kind))
         model = settings(d_model=16, n_layers=1, n_heads=2)
         recipe = Recipe.model_construct(
             **{
@@ -119,8 +119,9 @@ class PipelineFixture:
 
     def initialized(self, seed: int) -> Model:
         """Another model of this architecture."""
-        one = self.trained
-        return Architecture.of(one.recipe, one.tokenizer, one.source_tokenizer, one.labels).initialize(seed).eval()
+        trained = self.trained
+        architecture = Architecture.of(trained.recipe, trained.tokenizer, trained.source_tokenizer, trained.labels)
+        return architecture.initialize(seed).eval()
 
     @property
     def pipeline(self) -> Pipeline:

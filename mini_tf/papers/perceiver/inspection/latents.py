@@ -92,7 +92,7 @@ class Settings(TextViewSettings):
             if attention is None:
                 message = f"{trained.folder.name} has no latents: its model is of kind {trained.recipe.model.kind}"
                 raise UsageFault(message, hint="minitf pretrain perceiver-nano trains a model that has")
-            tokens, name = tokenized.own.tokens, f"text {number}, " if len(self.given_texts) > 1 else ""
+            tokens, name = tokenized.text.tokens, f"text {number}, " if len(self.given_texts) > 1 else ""
             outputs = tokenized.units(attention.outputs, len(attention.decoder))
             panels += _panels(
                 name, attention, [label(token) for token in tokens], [label(output) for output in outputs]
@@ -101,7 +101,7 @@ class Settings(TextViewSettings):
                 [f"{name}{i}", *_row(attention, i, tokens, outputs, self.top)] for i in range(len(attention.encoder))
             ]
             maps = {key: getattr(attention, key).tolist() for key in ("encoder", "decoder", "rollout")}
-            records.append({"text": tokenized.own.input.text, "tokens": tokens, "outputs": outputs, **maps})
+            records.append({"text": tokenized.text.input.text, "tokens": tokens, "outputs": outputs, **maps})
             notes += [f"{name}{note}" for note in tokenized.notes]
         scale = Scale(
             label="attention weight, mean over heads", high=max(float(panel.values.max()) for panel in panels)
