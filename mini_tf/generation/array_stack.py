@@ -124,9 +124,9 @@ class _Layer:
     """A block: (D, B) -> (D, B)."""
 
     def __init__(self, block: Block, like: Tensor) -> None:
-        own, feed_forward, self._parallel = block.own, block.feed_forward, block.parallel
-        assert own is not None
-        self._mix, self._own = _Attention(own.part.fast_decoding()), _Residual(own, like)  # type: ignore[operator]
+        self_attn, feed_forward, self._parallel = block.self_attn, block.feed_forward, block.parallel
+        assert self_attn is not None
+        self._mix, self._self_attn = _Attention(self_attn.part.fast_decoding()), _Residual(self_attn, like)  # type: ignore[operator]
         self._feed_forward = None if feed_forward is None else _Residual(feed_forward, like)
         if feed_forward is not None:
             assert isinstance(feed_forward.part, FeedForward)
@@ -134,7 +134,7 @@ class _Layer:
             self._activation = partial(_activate, feed_forward.part.activation)
 
     def __call__(self, x: Array, token: _Token) -> Array:
-        mixed = self._own.output(x, self._mix(self._own.input(x), token))
+        mixed = self._self_attn.output(x, self._mix(self._self_attn.input(x), token))
         if self._feed_forward is None:
             return mixed
         y = self._up(self._feed_forward.input(x if self._parallel else mixed))
@@ -204,9 +204,9 @@ def _attend(q: Array, keys: Array, values: Array, bias: Array | None) -> Array:
 
 def _is_supported(block: Block) -> bool:
     """A block that the fast decoder supports."""
-    steps = [step for step in (block.own, block.feed_forward) if step is not None]
-    assert block.own is not None
-    mixer: object = block.own.part.fast_decoding()  # type: ignore[operator]
+    steps = [step for step in (block.self_attn, block.feed_forward) if step is not None]
+    assert block.self_attn is not None
+    mixer: object = block.self_attn.part.fast_decoding()  # type: ignore[operator]
     softmax = isinstance(mixer, SoftmaxAttention) and mixer.persistent is None
     return softmax and all(_is_known(step.norm) for step in steps)
 

@@ -62,7 +62,7 @@ class FastDecoder:
         self.last_ids: Tensor | None = state.get("before")
         pads = [self.n - length for length in lengths]
         self.pads = torch.tensor(pads, device=device) if any(pads) else None
-        states = [state["layers"][str(i)]["own"] for i in range(len(has_kv_cache))]
+        states = [state["layers"][str(i)]["self_attn"] for i in range(len(has_kv_cache))]
         cached = [*compress(states, has_kv_cache)]
         self.kv_cache = KVCache(cached, self.n) if cached else None
         self.states = {i: dict(states[i]) for i, has_cache in enumerate(has_kv_cache) if not has_cache}
@@ -189,16 +189,16 @@ class _Layer:
     """A block for one token per row: (B, D) -> (B, D)."""
 
     def __init__(self, block: Block, like: Tensor) -> None:
-        own, feed_forward, self._parallel = block.own, block.feed_forward, block.parallel
-        assert own is not None
-        mixer: FastDecoding = own.part.fast_decoding()  # type: ignore[operator]
+        self_attn, feed_forward, self._parallel = block.self_attn, block.feed_forward, block.parallel
+        assert self_attn is not None
+        mixer: FastDecoding = self_attn.part.fast_decoding()  # type: ignore[operator]
         self.has_kv_cache = isinstance(mixer, SoftmaxAttention)
         self._mix: Callable[[Tensor, Position, Any], Tensor]
         if isinstance(mixer, SoftmaxAttention | RecurrentAttention):
             self._mix = SoftmaxStep(mixer) if isinstance(mixer, SoftmaxAttention) else RecurrentStep(mixer)
-            self._own = _Residual(own, like, mixer.projections.out)
+            self._self_attn = _Residual(self_attn, like, mixer.projections.out)
         else:
-            self._mix, self._own = UnitStep(mixer), _Residual(own, like)
+            self._mix, self._self_attn = UnitStep(mixer), _Residual(self_attn, like)
         if feed_forward is None:
             self._feed_forward = None
         else:
@@ -207,7 +207,7 @@ class _Layer:
             self._activation, self._up, self._up_bias = feed_forward.part.activation, up.weight, up.bias
 
     def __call__(self, x: Tensor, position: Position, cache: Cache | State) -> Tensor:
-        mixed = self._own.output(x, self._mix(self._own.input(x), position, cache))
+        mixed = self._self_attn.output(x, self._mix(self._self_attn.input(x), position, cache))
         if self._feed_forward is None:
             return mixed
         hidden = self._feed_forward.input(x if self._parallel else mixed)
@@ -238,9 +238,9 @@ class _Residual:
 
 
 def _is_fast(block: Block) -> bool:
-    own, feed_forward = block.own, block.feed_forward
-    fast = own is not None and isinstance(own.part, Mixer) and own.part.fast_decoding() is not None
-    return fast and block.cross is None and (feed_forward is None or type(feed_forward.part) is FeedForward)
+    self_attn, feed_forward = block.self_attn, block.feed_forward
+    fast = self_attn is not None and isinstance(self_attn.part, Mixer) and self_attn.part.fast_decoding() is not None
+    return fast and block.cross_attn is None and (feed_forward is None or type(feed_forward.part) is FeedForward)
 
 
 def _is_lookup(embedding: Embedding) -> bool:

@@ -117,7 +117,7 @@ Layer = Mapping[str, str | tuple[str, ...]]
 
 
 def within(prefix: str, layer: Layer, theirs: str) -> dict[str, Layout]:
-    """The names of the modules of each layer of a stack: {"own.norm": "ln_1"} of the layers "stack" and ".h"."""
+    """The names of the modules of each layer of a stack: {"self_attn.norm": "ln_1"} of the layers "stack" and ".h"."""
     parts = {ours: (names,) if isinstance(names, str) else names for ours, names in layer.items()}
     return {
         f"{prefix}.layers.{{i}}.{ours}": Layout(*(f"{theirs}.{{i}}.{name}" for name in names))

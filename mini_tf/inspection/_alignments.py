@@ -25,7 +25,7 @@ from torch import Tensor
 from mini_tf.data.examples import Pair
 from mini_tf.data.formats.text_lines import read_lines
 from mini_tf.generation.decoding import pad
-from mini_tf.inspection._capture import OWN_TO_SOURCE, Capture, capture
+from mini_tf.inspection._capture import INPUT_TO_SOURCE, Capture, capture
 from mini_tf.inspection._heads import HeadIndex, HeadSelection
 from mini_tf.inspection._texts import ModelInput, membership, target_input, untruncated_input, word_numbers
 from mini_tf.system.errors import DataFault, UsageFault
@@ -179,7 +179,7 @@ def _batch_weights(trained: Trained, inputs: Sequence[tuple[ModelInput, ModelInp
     device = trained.setup.device
     sources, targets = (pad([both[i].ids for both in inputs], device, left=False) for i in (0, 1))
     captured = capture(trained.model, targets, sources)
-    if not any((call.queries, call.keys) == OWN_TO_SOURCE for call in captured.attention):
+    if not any((call.queries, call.keys) == INPUT_TO_SOURCE for call in captured.attention):
         raise UsageFault("the model has no cross-attention; word alignment needs it")
     for row, (source, target) in enumerate(inputs):
         yield between_words(captured, row, source, target)
@@ -192,7 +192,7 @@ def between_words(captured: Capture, row: int, source: ModelInput, target: Model
     rows = torch.stack([_means(numbers, n_words) for numbers in ([*of_row[1:], 0], of_row)])  # (shifts, words, L)
     layers = []
     for attention in captured.attention:
-        if (attention.queries, attention.keys) != OWN_TO_SOURCE:
+        if (attention.queries, attention.keys) != INPUT_TO_SOURCE:
             continue
         weights = attention.weights[row, :, : len(target.ids)].float().cpu()
         tokens = weights[:, :, attention.lead : attention.lead + len(source.ids)] @ column  # (H,L,M) @ (M,V) -> (H,L,V)

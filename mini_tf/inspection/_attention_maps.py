@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from mini_tf.inspection._capture import OWN_TO_SOURCE, CapturedAttention, SequencePair, attention_kinds
+from mini_tf.inspection._capture import INPUT_TO_SOURCE, CapturedAttention, SequencePair, attention_kinds
 from mini_tf.inspection._heads import HeadIndex, HeadSelection, Measures, Scores, measure, role_of, role_scores
 from mini_tf.inspection._subjects import kept_steps
 from mini_tf.inspection._texts import TokenizedText, TokenizedTexts, aggregate_by_words, capture_heads, tokenize_texts
@@ -35,8 +35,8 @@ class Head:
     visible: np.ndarray
     measures: Measures
     scores: Scores = field(default_factory=dict)
-    queries: SequenceKind = "own"
-    keys: SequenceKind = "own"
+    queries: SequenceKind = "input"
+    keys: SequenceKind = "input"
 
     @property
     def role(self) -> str | None:
@@ -45,7 +45,7 @@ class Head:
 
     @property
     def is_cross(self) -> bool:
-        return (self.queries, self.keys) == OWN_TO_SOURCE
+        return (self.queries, self.keys) == INPUT_TO_SOURCE
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def analyze_attention(
     if request.query is not None:
         kinds = attention_kinds(trained.model)
         if texts.source is not None and selection.kind is None:
-            cross = next((kind for kind, pair in kinds.items() if pair == OWN_TO_SOURCE), None)
+            cross = next((kind for kind, pair in kinds.items() if pair == INPUT_TO_SOURCE), None)
             selection = replace(selection, kind=cross)
         pair = _sequences_of_query(request.query, selection, kinds)
         query, by_words, ambiguous = _find_query(request.query, texts.of(pair[0]), request.words)
@@ -206,8 +206,8 @@ def _sequences_of_query(query: str, selection: HeadSelection, kinds: Mapping[str
     Raises UsageFault if the queries are not tokens of a text.
     """
     if not kinds:
-        return "own", "own"  # a model without heads, which is refused later
-    sequences = kinds.get(selection.kind or "") or next((pair for pair in kinds.values() if pair[0] == "own"), None)
+        return "input", "input"  # a model without heads, which is refused later
+    sequences = kinds.get(selection.kind or "") or next((pair for pair in kinds.values() if pair[0] == "input"), None)
     if sequences is None or sequences[0] in UNITS:
         fitting = [kind for kind, (rows, _) in kinds.items() if rows not in UNITS]
         hint = f"use --kind {' or '.join(fitting)}" if fitting else None

@@ -280,7 +280,7 @@ def _sides(head: Head) -> tuple[str, str]:
     """Titles of the axes: query and key, and of what, where they are different sequences."""
     if head.queries == head.keys:
         return "query", "key"
-    of = {"own": "target" if head.is_cross else "token", "source": "source", **UNITS}
+    of = {"input": "target" if head.is_cross else "token", "source": "source", **UNITS}
     return f"query ({of[head.queries]})", f"key ({of[head.keys]})"
 
 

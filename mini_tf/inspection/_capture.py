@@ -31,7 +31,7 @@ TOLERANCE = 1e-3
 """Above this difference of logits, attention weights and hidden states may not be those of the model."""
 SequencePair = tuple[SequenceKind, SequenceKind]
 """Sequences of the queries and of the keys."""
-OWN_TO_SOURCE: SequencePair = ("own", "source")
+INPUT_TO_SOURCE: SequencePair = ("input", "source")
 """Those in the cross-attention of an encoder-decoder."""
 
 
@@ -48,8 +48,8 @@ class CapturedAttention(NamedTuple):
     weights: Tensor
     lead: int
     mask: Tensor
-    queries: SequenceKind = "own"
-    keys: SequenceKind = "own"
+    queries: SequenceKind = "input"
+    keys: SequenceKind = "input"
 
 
 class HiddenStates(NamedTuple):
@@ -123,10 +123,8 @@ def observed(mixers: Iterable[Mixer]) -> Iterator[list[tuple[int, Mapping[str, T
 
 def own_mixers(model: Model) -> list[Mixer]:
     """The self-attention of all layers of all stacks."""
-    parts = [
-        block.own.part for model_stack in model.stacks() for block in model_stack.stack.blocks if block.own is not None
-    ]
-    return [part for part in parts if isinstance(part, Mixer)]
+    mixers = [block.mixers.get("self_attn") for model_stack in model.stacks() for block in model_stack.stack.blocks]
+    return [mixer for mixer in mixers if isinstance(mixer, Mixer)]
 
 
 @torch.no_grad()
@@ -162,9 +160,9 @@ def attention_kinds(model: Model) -> dict[str, SequencePair]:
     kinds: dict[str, SequencePair] = {}
     for model_stack in model.stacks():
         mixers = [block.mixers for block in model_stack.stack.blocks]
-        if any("own" in each and each["own"].has_heads for each in mixers):
+        if any("self_attn" in each and each["self_attn"].has_heads for each in mixers):
             kinds[model_stack.attention] = model_stack.rows, model_stack.rows
-        if any("cross" in each for each in mixers):
+        if any("cross_attn" in each for each in mixers):
             kinds[model_stack.cross] = model_stack.rows, model_stack.memory
     return kinds
 
@@ -174,12 +172,12 @@ def _register_hooks(model: Model, recorder: _Recorder) -> Iterator[RemovableHand
         yield model_stack.stack.register_forward_pre_hook(partial(recorder.record_stack_input, model_stack.rows))
         for block in model_stack.stack.blocks:
             yield block.register_forward_hook(recorder.record_block_output)
-            if block.own is not None:
+            if block.self_attn is not None:
                 record = partial(recorder.record_attention, model_stack.attention, (model_stack.rows, model_stack.rows))
-                yield block.own.part.register_forward_hook(record)
-            if block.cross is not None:
+                yield block.self_attn.part.register_forward_hook(record)
+            if block.cross_attn is not None:
                 record = partial(recorder.record_attention, model_stack.cross, (model_stack.rows, model_stack.memory))
-                yield block.cross.part.register_forward_hook(record)
+                yield block.cross_attn.part.register_forward_hook(record)
 
 
 SATURATED = 0.99

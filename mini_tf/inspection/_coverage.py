@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from mini_tf.inspection._capture import OWN_TO_SOURCE
+from mini_tf.inspection._capture import INPUT_TO_SOURCE
 from mini_tf.inspection._heads import HeadIndex, HeadSelection
 from mini_tf.inspection._subjects import no_cross_attention
 from mini_tf.inspection._texts import ModelInput
@@ -99,9 +99,9 @@ def _cross_mixers(trained: Trained) -> list[nn.Module]:
     stacks = [
         model_stack.stack
         for model_stack in trained.model.stacks()
-        if (model_stack.rows, model_stack.memory) == OWN_TO_SOURCE
+        if (model_stack.rows, model_stack.memory) == INPUT_TO_SOURCE
     ]
-    mixers = [block.cross.part for stack in stacks for block in stack.blocks if block.cross is not None]
+    mixers = [block.cross_attn.part for stack in stacks for block in stack.blocks if block.cross_attn is not None]
     if not trained.model.needs_source or not mixers:
         raise no_cross_attention(trained, "coverage")
     return mixers

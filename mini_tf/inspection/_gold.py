@@ -165,6 +165,6 @@ def _lacks(trained: Trained, lacking: str) -> UsageFault:
 
 def _captured(trained: Trained, text: str) -> tuple[Capture, TokenizedText, SequenceKind]:
     """Of the source of an encoder-decoder, with an empty target."""
-    rows: SequenceKind = "source" if trained.model.needs_source else "own"
+    rows: SequenceKind = "source" if trained.model.needs_source else "input"
     texts = tokenize_texts(trained, text, "" if trained.model.needs_source else None)
     return capture_texts(trained, texts), texts.of(rows), rows

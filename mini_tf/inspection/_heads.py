@@ -247,7 +247,7 @@ def scores_on(model: Model, inputs: Tokens, source: Tokens | None = None) -> dic
     for attention in capture(model, inputs, source).attention:
         if attention.queries != attention.keys or attention.queries in UNITS:
             continue
-        ids = (inputs if source is None or attention.queries == "own" else source).ids.tolist()
+        ids = (inputs if source is None or attention.queries == "input" else source).ids.tolist()
         masks = attention.mask.expand(len(ids), -1, -1)
         rows = [
             measure(weights[:, :, attention.lead :].cpu(), mask.cpu(), row)

@@ -161,7 +161,7 @@ def compare_occurrences(
 
     Uses the first stack of the model's tokens, or with `as_source` of the source's. Raises UsageFault if there is none.
     """
-    rows: SequenceKind = "source" if as_source else "own"
+    rows: SequenceKind = "source" if as_source else "input"
     if not any(model_stack.rows == rows for model_stack in model.stacks()):
         stacks = ", ".join(f"{model_stack.name}: {model_stack.rows}" for model_stack in model.stacks())
         whose = "source" if as_source else "text"

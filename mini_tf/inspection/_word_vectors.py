@@ -35,7 +35,7 @@ class WordVectors:
     def of(cls, trained: Trained) -> "WordVectors":
         """Those of the token embedding, of an encoder-decoder the encoder's. UsageFault if there is none."""
         is_source = trained.model.needs_source
-        embedding = next(iter(trained.model.embeddings("source" if is_source else "own").values()), None)
+        embedding = next(iter(trained.model.embeddings("source" if is_source else "input").values()), None)
         if embedding is None:
             raise UsageFault("the model has no token embedding of its own text")
         return cls(trained.source_tokenizer if is_source else trained.tokenizer, embedding.tokens.weight)

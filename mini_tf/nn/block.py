@@ -69,22 +69,23 @@ class Block(nn.Module):
 
     def __init__(
         self,
-        own: Mixer | None,
-        cross: Mixer | None,
+        self_attn: Mixer | None,
+        cross_attn: Mixer | None,
         feed_forward: nn.Module | None,
         step: Callable[[nn.Module], ResidualStep],
         parallel: bool = False,
     ) -> None:
         super().__init__()
         self.parallel = parallel
-        self.own = None if own is None else step(own)
-        self.cross = None if cross is None else step(cross)
+        self.self_attn = None if self_attn is None else step(self_attn)
+        self.cross_attn = None if cross_attn is None else step(cross_attn)
         self.feed_forward = None if feed_forward is None else step(feed_forward)
 
     @property
     def mixers(self) -> dict[str, Any]:
-        """The mixers of this layer by name: "own" (self-attention) and "cross" (cross-attention)."""
-        return {name: step.part for name, step in (("own", self.own), ("cross", self.cross)) if step is not None}
+        """The mixers of this layer by name: "self_attn" and "cross_attn"."""
+        steps = {"self_attn": self.self_attn, "cross_attn": self.cross_attn}
+        return {name: step.part for name, step in steps.items() if step is not None}
 
     def start(self, batch: int) -> State:
         """The empty state of both mixers."""
@@ -102,11 +103,11 @@ class Block(nn.Module):
         """Self-attention, then cross-attention."""
         penalty = None
         new_state: State | None = None if state is None else {}
-        for name, step, cross_input in (("own", self.own, None), ("cross", self.cross, source)):
+        for name, step, cross_input in (("self_attn", self.self_attn, None), ("cross_attn", self.cross_attn, source)):
             if step is None:
                 continue
             before = None if state is None else state.get(name, {})
-            if name == "cross" and cross_input is None:
+            if name == "cross_attn" and cross_input is None:
                 raise ValueError("this layer has cross-attention and needs a source")
             memory, mask = (None, visibility) if cross_input is None else cross_input
             mixed = step.mix(x, memory, mask, before)

@@ -85,9 +85,9 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         """The attention layers that `minitf cost --lengths` measures; default: those of the stack before the head."""
         return next(iter(self.stacks().values())).attention_layers_of(self.causal)
 
-    def build_stack(self, positional_encoding: PositionalEncoding, cross: CrossAttentionSpec | None = None) -> Stack:
+    def build_stack(self, encoding: PositionalEncoding, cross_attn: CrossAttentionSpec | None = None) -> Stack:
         """The stack before the head."""
-        return Stack(self, self.causal, positional_encoding, cross)
+        return Stack(self, self.causal, encoding, cross_attn)
 
     def describe_attention(self, boundary: str, direction: Direction) -> str:
         return super().describe_attention(boundary, direction) + describe_restrictions(self.attention)
@@ -154,12 +154,12 @@ class Model(nn.Module):
         """The model if it is only an embedding, a causal stack and a head, so the fast decoder applies; else None."""
         return None
 
-    def max_length(self, rows: SequenceKind = "own") -> int | None:
+    def max_length(self, rows: SequenceKind = "input") -> int | None:
         """Maximum number of tokens that the positional encodings allow; None: unlimited."""
         limits = (embedding.position.max_positions for embedding in self.embeddings(rows).values())
         return min((limit for limit in limits if limit is not None), default=None)
 
-    def embeddings(self, rows: SequenceKind = "own") -> dict[str, Embedding]:
+    def embeddings(self, rows: SequenceKind = "input") -> dict[str, Embedding]:
         """The embeddings of the tokens of a sequence, by their paths in the model."""
         modules = dict(self.named_modules())
         paths = (path for one in self.stacks() for path in one.embedding_paths(rows))
@@ -227,16 +227,16 @@ class Model(nn.Module):
 
 
 class OneStack(Model):
-    """An embedding, a stack and a head. cross: cross-attention of the stack, if any."""
+    """An embedding, a stack and a head. cross_attn: cross-attention of the stack, if any."""
 
     def __init__(
-        self, settings: ModelSettings, vocabulary_size: int, context: int, cross: CrossAttentionSpec | None = None
+        self, settings: ModelSettings, vocabulary_size: int, context: int, cross_attn: CrossAttentionSpec | None = None
     ) -> None:
         super().__init__()
         self.settings, self.context, self.d_model, self.n_types = settings, context, settings.d_model, settings.n_types
         tokens = nn.Embedding(vocabulary_size, settings.d_embedding or settings.d_model)
         self.embedding = build_embedding(settings, settings, tokens, context)
-        self.stack = settings.build_stack(self.embedding.position, cross)
+        self.stack = settings.build_stack(self.embedding.position, cross_attn)
         self.head = head = settings.build_head(tokens)
         untied = None if settings.tied else head.linear
         init_weights(self, self.stack.residual_outputs, untied, settings.init_std, settings.init, self.stack.n_passes)

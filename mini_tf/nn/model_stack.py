@@ -8,9 +8,9 @@ from torch import Tensor
 from mini_tf.nn.stack import Stack
 from mini_tf.nn.state import State
 
-SequenceKind = Literal["own", "source", "latent", "output"]
-"""The sequence that hidden states belong to: tokens of `inputs` ("own"), tokens of the source, latent vectors, or the
-one output of a row."""
+SequenceKind = Literal["input", "source", "latent", "output"]
+"""The sequence that hidden states belong to: tokens of `inputs`, tokens of the source, latent vectors, or the one
+output of a row."""
 UNITS: Mapping[SequenceKind, str] = {"latent": "latent vector", "output": "output of the whole row"}
 """What the members of a sequence that are no tokens are, in words."""
 
@@ -27,7 +27,7 @@ class ModelStack(NamedTuple):
     name: str
     stack: Stack
     embedding: str | None
-    rows: SequenceKind = "own"
+    rows: SequenceKind = "input"
     memory: SequenceKind = "source"
     memory_embedding: str | None = None
     attention: str = "decoder.self"

@@ -157,7 +157,7 @@ class FullSharding(Sharding):
         blocks = [part for part in task.modules() if isinstance(part, Block)]
         undivided = {p for p in task.parameters() if p.dim() == 0}  # refused by fully_shard
         undivided |= {p for block in blocks for mixer in block.mixers.values() for p in mixer.parameters(recurse=False)}
-        self.crossing = [mixer for block in blocks for name, mixer in block.mixers.items() if name == "cross"]
+        self.crossing = [mixer for block in blocks for name, mixer in block.mixers.items() if name == "cross_attn"]
         for part in (*self.crossing, *blocks, task):
             fully_shard(part, mesh=mesh, ignored_params=undivided)
         self._gather_to_recall()

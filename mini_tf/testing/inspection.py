@@ -121,10 +121,10 @@ def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
     captured = _captured(model)
     expected: Counter[str] = Counter()
     for model_stack in model.stacks():
-        mixers = [block.mixers["own"] for block in model_stack.stack.blocks if block.own is not None]
+        mixers = [block.mixers["self_attn"] for block in model_stack.stack.blocks if block.self_attn is not None]
         expected[model_stack.attention] += model_stack.stack.n_passes * sum(mixer.has_heads for mixer in mixers)
         expected[model_stack.cross] += model_stack.stack.n_passes * sum(
-            block.cross is not None for block in model_stack.stack.blocks
+            block.cross_attn is not None for block in model_stack.stack.blocks
         )
     layers = [(kind, layer) for kind, n in (+expected).items() for layer in range(n)]
     assert sorted((call.kind, call.layer) for call in captured.attention) == sorted(layers), (
@@ -145,7 +145,7 @@ def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
 
 def head_measures_are_in_range(settings: ModelSettings) -> None:
     for mixer in _captured(tiny_model(settings)).attention:
-        among = {"own": random_ids(1)[0].tolist(), "source": random_ids(1, M, seed=2)[0].tolist()}
+        among = {"input": random_ids(1)[0].tolist(), "source": random_ids(1, M, seed=2)[0].tolist()}
         units = among.get(mixer.queries, range(mixer.mask.shape[-1])) if mixer.queries == mixer.keys else None
         heads = heads_of(mixer, units)
         assert len(heads) == mixer.weights.shape[1], (
@@ -201,7 +201,7 @@ def hidden_states_of_every_call_are_captured(settings: ModelSettings) -> None:
         assert len(hidden.layers) == model_stack.stack.n_calls + 1, (
             f"{model_stack.name}: {model_stack.stack.n_calls} calls must give one tensor more, not {len(hidden.layers)}"
         )
-        n = {"own": L, "source": M}.get(model_stack.rows, inputs.shape[1])
+        n = {"input": L, "source": M}.get(model_stack.rows, inputs.shape[1])
         assert {layer.shape[:2] for layer in hidden.layers} == {(1, n)}, (
             f"hidden states of {model_stack.name} must be (1, {n}, D)"
         )
@@ -213,7 +213,7 @@ def hidden_states_of_every_call_are_captured(settings: ModelSettings) -> None:
 def word_vectors_are_hidden_states_of_its_tokens(settings: ModelSettings) -> None:
     model, texts = tiny_model(settings), ("ab cd e", "f ab g")
     sentences, occurrences = [Sentence(text, text) for text in texts], [_occurrence(text, "ab") for text in texts]
-    rows: SequenceKind = "source" if model.needs_source else "own"
+    rows: SequenceKind = "source" if model.needs_source else "input"
     if rows not in {model_stack.rows for model_stack in model.stacks()}:
         try:
             compare_occurrences(model, sentences, occurrences, as_source=model.needs_source)

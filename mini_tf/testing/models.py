@@ -80,14 +80,14 @@ def declared_stacks_exist(settings: ModelSettings) -> None:
         assert stack.embedding is None or stack.embedding in names, (
             f"the declared embedding {stack.embedding} must exist"
         )
-    assert {stack.rows for stack in declared} & {"own", "output"}, "a stack must have the rows 'own', or 'output'"
+    assert {stack.rows for stack in declared} & {"input", "output"}, "a stack must have the rows 'input', or 'output'"
     assert model.needs_source == (
         "source" in {stack.rows for stack in declared} | {stack.memory for stack in declared if _crosses(stack.stack)}
     )
 
 
 def _crosses(stack: Stack) -> bool:
-    return any(block.cross is not None for block in stack.blocks)
+    return any(block.cross_attn is not None for block in stack.blocks)
 
 
 def attention_has_the_declared_direction(settings: ModelSettings) -> None:
@@ -135,7 +135,7 @@ def settings_declare_the_same_stacks(settings: ModelSettings) -> None:
 
 
 def _attention_names(model_stack: ModelStack) -> list[str]:
-    attends_itself = any(block.own is not None for block in model_stack.stack.blocks)
+    attends_itself = any(block.self_attn is not None for block in model_stack.stack.blocks)
     return [
         *([model_stack.attention] if attends_itself else []),
         *([model_stack.cross] if _crosses(model_stack.stack) else []),
@@ -270,7 +270,7 @@ def captured_attention_gives_the_same_logits(settings: ModelSettings) -> None:
     )
     message = "every attention type must be captured"
     assert {reading.kind for reading in captured.attention} == set(attention_kinds(model)), message
-    n = {"own": L, "source": M}
+    n = {"input": L, "source": M}
     for reading in captured.attention:
         rows, columns = reading.weights.shape[-2], reading.weights.shape[-1] - reading.lead
         assert n.get(reading.queries, rows) == rows, (
@@ -336,7 +336,7 @@ def _declares_fast_decoding(model: Model) -> bool:
     if (one_stack := model.fast_decoding()) is None:
         return False
     position = one_stack.embedding.position
-    parts = [block.own.part for block in one_stack.stack.blocks if block.own is not None]
+    parts = [block.self_attn.part for block in one_stack.stack.blocks if block.self_attn is not None]
     fast = all(part.fast_decoding() is not None for part in parts)  # type: ignore[operator]
     return fast and position.distance_only and position.orthogonal and position.of_layer(0) is position
 

@@ -131,7 +131,7 @@ def test_without_persistent_vectors_nothing_changes_and_with_keys_that_get_no_we
 def test_they_are_matrices_of_a_head_each_as_those_of_a_feed_forward_layer() -> None:
     """In initialization, role in the optimizer, and adapters, which leave nothing behind when merged."""
     model = model_of("decoder", attention=(softmax.Settings(n_persistent=200),), d_ff=0, n_layers=1, init_std=0.03)
-    names = [f"stack.layers.0.own.part.persistent.{part}" for part in ("keys", "values")]
+    names = [f"stack.layers.0.self_attn.part.persistent.{part}" for part in ("keys", "values")]
     assert [model.get_parameter(f"{name}.weight").std().item() for name in names] == pytest.approx(
         [0.03, 0.03], rel=0.1
     )
@@ -320,7 +320,9 @@ def test_a_conversion_adds_and_removes_them_and_keeps_the_weights(run: Path, tmp
         assert done.exit_code == 0, done.stderr
         found.append(load_trained(tmp_path / name).model.weights())
     before, (plain_weights, weights) = load_trained(run).model.weights(), found
-    added = {f"stack.layers.{i}.own.part.persistent.{part}.weight" for i in range(2) for part in ("keys", "values")}
+    added = {
+        f"stack.layers.{i}.self_attn.part.persistent.{part}.weight" for i in range(2) for part in ("keys", "values")
+    }
     assert set(before) - set(plain_weights) == set(weights) - set(plain_weights) == added
     assert all(torch.equal(weights[name], tensor) for name, tensor in plain_weights.items())
     assert all(weights[name].shape == (16, 16) and weights[name].any() for name in added)

@@ -356,7 +356,9 @@ def test_attention_translates_texts_whose_target_is_not_given(run: Path) -> None
 def test_the_other_views_look_at_both_stacks(run: Path) -> None:
     made = result("model", run)
     assert sum(part["parameters"] for part in made["parts"]) == made["parameters"]
-    assert {"encoder.layers.0.own.part", "stack.layers.1.cross.part"} <= {part["name"] for part in made["parts"]}
+    assert {"encoder.layers.0.self_attn.part", "stack.layers.1.cross_attn.part"} <= {
+        part["name"] for part in made["parts"]
+    }
     assert (made["flops"]["per"], made["cross_attention"], made["encoder"]) == (
         "pair",
         "softmax",

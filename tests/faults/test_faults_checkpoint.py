@@ -1051,7 +1051,7 @@ def streamed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def narrowed(state: dict[str, torch.Tensor]) -> None:
-    state["0.layers.0.own.k"] = state["0.layers.0.own.k"][:, :, :-1].contiguous()
+    state["0.layers.0.self_attn.k"] = state["0.layers.0.self_attn.k"][:, :, :-1].contiguous()
 
 
 def of_fewer_rows(state: dict[str, torch.Tensor]) -> None:
@@ -1059,7 +1059,7 @@ def of_fewer_rows(state: dict[str, torch.Tensor]) -> None:
 
 
 def poisoned(state: dict[str, torch.Tensor]) -> None:
-    state["1.layers.1.own.v"][0, 0, 0, 0] = torch.inf
+    state["1.layers.1.self_attn.v"][0, 0, 0, 0] = torch.inf
 
 
 STATES: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
@@ -1070,7 +1070,7 @@ STATES: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
     ),
     "C6-state-both": (lambda state: state.update({"0.layers": torch.ones(3)}), "does not match this run"),
     "C6-state-missing": (
-        lambda state: state.pop("1.layers.0.own.k"),
+        lambda state: state.pop("1.layers.0.self_attn.k"),
         "the stream state of micro-batch 2 does not fit the model",
     ),
     "C6-state-no-layers": (
@@ -1083,7 +1083,7 @@ STATES: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
         lambda state: [state.pop(name) for name in [*state] if name.startswith("1.")],
         "saved in micro-batches of 8 rows",
     ),
-    "C6-state-not-finite": (poisoned, "1.layers.1.own.v contains values that are not finite"),
+    "C6-state-not-finite": (poisoned, "1.layers.1.self_attn.v contains values that are not finite"),
 }
 
 

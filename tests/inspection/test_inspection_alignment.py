@@ -86,8 +86,8 @@ def with_cross_heads(*layers: tuple[str, ...]) -> Model:
         for embedding in (model.embedding, model.source_embedding):
             embedding.position.table.weight[:, V:] = torch.eye(T)
         for block, heads in zip(model.stack.layers, layers, strict=True):
-            queries = block.cross.part.q.weight.view(len(heads), D, D)
-            keys = block.cross.part.kv.weight.view(2, len(heads), D, D)[0]
+            queries = block.cross_attn.part.q.weight.view(len(heads), D, D)
+            keys = block.cross_attn.part.kv.weight.view(2, len(heads), D, D)[0]
             for head, query, key in zip(heads, queries, keys, strict=True):
                 key.copy_(torch.eye(D))
                 if head == "same":
@@ -212,7 +212,7 @@ def test_weights_between_words_are_sums_over_source_tokens_and_means_over_target
     every = torch.ones(1, n_rows, n_columns, dtype=torch.bool)
     other = CapturedAttention("decoder.self", 0, torch.zeros(3, 2, 7, 7), 0, every[:, :, :7])
     found = between_words(
-        Capture([other, CapturedAttention("cross", 0, weights, lead, every, "own", "source")], [], 0.0),
+        Capture([other, CapturedAttention("cross", 0, weights, lead, every, "input", "source")], [], 0.0),
         1,
         source,
         target,
@@ -340,7 +340,7 @@ def test_one_pass_gives_the_maps_of_all_three_kinds(cross: bool) -> None:
         assert (reading_.weights.movedim(1, 0)[:, ~reading_.mask] == 0).all()
         assert reading_.mask.all() == (reading_.kind != "decoder.self")
     shapes_of = [(stack.rows, [tuple(layer.shape) for layer in stack.layers]) for stack in seen.hidden]
-    assert shapes_of == [("source", [(1, 3, 16)] * 4), ("own", [(1, 5, 16)] * 3)]
+    assert shapes_of == [("source", [(1, 3, 16)] * 4), ("input", [(1, 5, 16)] * 3)]
 
 
 PAIR = Pair("a b c", "x y", "g:1")

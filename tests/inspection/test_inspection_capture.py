@@ -43,7 +43,7 @@ def test_what_is_shown_is_what_the_model_works_with(kind: str, mixer: str, posit
 def test_hidden_vectors_are_those_after_the_embedding_and_each_layer() -> None:
     model, inputs = model_of("encoder", ("softmax",), "learned"), Tokens(some_ids())
     [(rows, hidden)] = capture(model, inputs).hidden
-    assert rows == "own"
+    assert rows == "input"
     x = model.embedding(inputs, TokenPositions(9))
     torch.testing.assert_close(hidden[0], x)
     torch.testing.assert_close(model.stack.norm(hidden[-1]), model(inputs).y)

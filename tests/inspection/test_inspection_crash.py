@@ -107,7 +107,8 @@ def breakages(training: Training) -> dict[str, nn.Module]:
 
 
 @pytest.mark.parametrize(
-    "name", ["embedding.tokens", "stack.layers.1.own.part.qkv", "stack.layers.0.feed_forward.part.down", "stack.norm"]
+    "name",
+    ["embedding.tokens", "stack.layers.1.self_attn.part.qkv", "stack.layers.0.feed_forward.part.down", "stack.norm"],
 )
 def test_the_first_module_that_gives_what_is_not_finite_is_named(name: str) -> None:
     training = training_with()
@@ -134,7 +135,7 @@ def test_the_first_gradient_that_is_not_finite_is_named() -> None:
     training = training_on(parts)
     parameters = dict(training.task.named_parameters())
     name = "model.stack.layers.1.feed_forward.part.up.weight"
-    earlier = [name.replace("layers.1", "layers.0"), "model.stack.layers.0.own.part.qkv.weight"]
+    earlier = [name.replace("layers.1", "layers.0"), "model.stack.layers.0.self_attn.part.qkv.weight"]
 
     def poison() -> Callable[[Tensor], Tensor]:
         turns = cycle((False, True))
@@ -166,8 +167,8 @@ def test_the_range_of_a_layer_is_that_of_its_finite_numbers(values: list[float],
 def test_weights_that_are_not_finite_already_are_named() -> None:
     training = training_with()
     with torch.no_grad():
-        dict(training.task.named_parameters())["model.stack.layers.0.own.part.out.weight"][0, 0] = torch.inf
-    assert replay_step(training, Progress()).weights == ["model.stack.layers.0.own.part.out.weight"]
+        dict(training.task.named_parameters())["model.stack.layers.0.self_attn.part.out.weight"][0, 0] = torch.inf
+    assert replay_step(training, Progress()).weights == ["model.stack.layers.0.self_attn.part.out.weight"]
 
 
 SOUND = [f"attention.{kind}" for kind in listing("attention") if kind in causal_mixers()] + [

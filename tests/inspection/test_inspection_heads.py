@@ -425,7 +425,7 @@ def test_pictures_of_heads_have_each_weight_at_its_query_and_key() -> None:
 
 def test_a_sentence_about_a_query_names_the_largest_weights_that_are_not_0() -> None:
     weights = np.array([[0.004, 0.3, 0.006, 0.55, 0.14]], np.float32)
-    head = Head(HeadIndex("cross", 2, 1), weights, np.ones((1, 5), bool), {}, {}, "own", "source")
+    head = Head(HeadIndex("cross", 2, 1), weights, np.ones((1, 5), bool), {}, {}, "input", "source")
     own, source = (
         TokenizedText(ModelInput(text, [*range(len(text))], [None] * len(text)), [*text], Words([], []))
         for text in ("q", "abcde")
@@ -585,7 +585,11 @@ def test_weights_of_a_query_are_drawn_up_to_the_query_or_the_last_key_that_it_se
         weights[:, 4, seen], visible[:, 4, seen] = 1.0, True
         heads = [
             SimpleNamespace(
-                index=HeadIndex("decoder.self", 0, n), queries="own", keys="own", weights=weights[n], visible=visible[n]
+                index=HeadIndex("decoder.self", 0, n),
+                queries="input",
+                keys="input",
+                weights=weights[n],
+                visible=visible[n],
             )
             for n in range(2)
         ]

@@ -39,19 +39,19 @@ def test_parts_are_a_layers_mixer_its_feed_forward_and_the_norms() -> None:
     assert list(found) == [
         "embedding.tokens",
         "embedding.position",
-        "stack.layers.0.own.part",
-        "stack.layers.0.own.norm",
+        "stack.layers.0.self_attn.part",
+        "stack.layers.0.self_attn.norm",
         "stack.layers.0.feed_forward.part",
         "stack.layers.0.feed_forward.norm",
-        "stack.layers.1.own.part",
-        "stack.layers.1.own.norm",
+        "stack.layers.1.self_attn.part",
+        "stack.layers.1.self_attn.norm",
         "stack.layers.1.feed_forward.part",
         "stack.layers.1.feed_forward.norm",
         "stack.norm",
         "head.linear",
     ]
     assert found["embedding.position"] == ("learned", {"table.weight": (CONTEXT, 24)})
-    assert found["stack.layers.1.own.part"] == (
+    assert found["stack.layers.1.self_attn.part"] == (
         "window",
         {"qkv.weight": (4 * 6 + 2 * 6 + 2 * 8, 24), "out.weight": (24, 4 * 8)},
     )
@@ -64,7 +64,7 @@ def test_parts_are_a_layers_mixer_its_feed_forward_and_the_norms() -> None:
 def test_equal_parts_of_layers_fold_into_one_and_others_stay_apart() -> None:
     parts = merge_layers(module_parameters(model_of("decoder", ("softmax", "window"), "learned", n_layers=6)))
     times = {(part.name, part.kind): part.times for part in parts}
-    assert times["stack.layers.*.own.part", "softmax"] == times["stack.layers.*.own.part", "window"] == 3
+    assert times["stack.layers.*.self_attn.part", "softmax"] == times["stack.layers.*.self_attn.part", "window"] == 3
     assert times["stack.layers.*.feed_forward.part", "FeedForward"] == 6
     assert times["embedding.tokens", "Embedding"] == 1
 

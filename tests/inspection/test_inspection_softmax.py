@@ -33,7 +33,7 @@ def test_every_number_follows_from_queries_and_keys(kind: str, mixer: str, reach
     heads = softmax_statistics(capture(model, Tokens(ids)) for ids in texts)
     rows: dict[int, list[list[float]]] = {head: [] for head in range(4)}
     for ids in texts:
-        step = model.stack.layers[0].own  # type: ignore[union-attr, index]
+        step = model.stack.layers[0].self_attn  # type: ignore[union-attr, index]
         x = step.part_input(model.embedding(Tokens(ids), TokenPositions(ids.shape[1])))  # type: ignore[union-attr, operator]
         qkv = (x @ step.part.qkv.weight.T)[0].tolist()  # type: ignore[union-attr, operator]
         for head in range(4):

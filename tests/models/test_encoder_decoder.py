@@ -277,13 +277,18 @@ def test_the_parameter_tree_is_what_files_hold() -> None:
     )
     weights = t5.build(V, CONTEXT, SOURCE_V).weights()
     layer = {
-        "own.part.qkv": (52, D),
-        "own.part.out": (D, 32),
+        "self_attn.part.qkv": (52, D),
+        "self_attn.part.out": (D, 32),
         "feed_forward.part.up": (96, D),
         "feed_forward.part.down": (D, 96),
     }
-    layer |= {"own.norm": (D,), "feed_forward.norm": (D,)}
-    cross = {"cross.part.q": (24, D), "cross.part.kv": (12 + 16, D), "cross.part.out": (D, 32), "cross.norm": (D,)}
+    layer |= {"self_attn.norm": (D,), "feed_forward.norm": (D,)}
+    cross = {
+        "cross_attn.part.q": (24, D),
+        "cross_attn.part.kv": (12 + 16, D),
+        "cross_attn.part.out": (D, 32),
+        "cross_attn.norm": (D,),
+    }
 
     def with_bias(tree: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
         return {
@@ -307,16 +312,16 @@ def test_the_parameter_tree_is_what_files_hold() -> None:
         "embedding.position.table.weight": (32, 4),
         "source_embedding.tokens.weight": (SOURCE_V, 16),
         "source_embedding.position.table.weight": (32, 2),
-        "encoder.layers.0.own.part.qkv.weight": (12 + 12 + 16, 16),
-        "encoder.layers.0.own.part.out.weight": (16, 16),
-        "encoder.layers.0.own.norm.weight": (16,),
+        "encoder.layers.0.self_attn.part.qkv.weight": (12 + 12 + 16, 16),
+        "encoder.layers.0.self_attn.part.out.weight": (16, 16),
+        "encoder.layers.0.self_attn.norm.weight": (16,),
         "encoder.layers.0.feed_forward.part.up.weight": (64, 16),
         "encoder.layers.0.feed_forward.part.down.weight": (16, 64),
         "encoder.layers.0.feed_forward.norm.weight": (16,),
         "encoder.norm.weight": (16,),
         **{
             f"stack.layers.0.{name}.weight": shape
-            for name, shape in (layer | cross | {"cross.part.kv": (28, 16)}).items()
+            for name, shape in (layer | cross | {"cross_attn.part.kv": (28, 16)}).items()
         },
         "stack.norm.weight": (D,),
         "head.linear.weight": (V, D),

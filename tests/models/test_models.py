@@ -136,8 +136,8 @@ def test_the_penalties_of_all_layers_are_summed_whichever_have_one() -> None:
     model = model_of("decoder", ("toy",), n_layers=4)
     for number, layer in enumerate(model.stack.layers):  # type: ignore[union-attr, arg-type]
         if number != 2:
-            layer.own.part.__class__ = Punished
-            nn.init.constant_(layer.own.part.out.bias, 10.0**number / 24)
+            layer.self_attn.part.__class__ = Punished
+            nn.init.constant_(layer.self_attn.part.out.bias, 10.0**number / 24)
     mixed = model(Tokens(some_ids(1, 3)))
     assert mixed.penalty.item() == pytest.approx(1 + 10 + 1000)
 
@@ -182,7 +182,7 @@ def test_norms_and_layers_without_bias_or_scale_have_none_and_tied_weights_one_n
         )
 
     assert not [name for name in names() if name.endswith("bias")]
-    assert {"stack.norm.weight", "stack.norm.bias", "stack.layers.0.own.part.out.bias"} <= names(bias=True)
+    assert {"stack.norm.weight", "stack.norm.bias", "stack.layers.0.self_attn.part.out.bias"} <= names(bias=True)
     assert not [name for name in names(norm_weight=False) if "norm" in name]
     assert not [name for name in names(norm_weight=False, norm="rms") if "norm" in name]
     assert {"embedding.tokens.weight"} == {name for name in names() if name.startswith(("embedding", "head"))}
@@ -196,8 +196,8 @@ def test_norms_and_layers_without_bias_or_scale_have_none_and_tied_weights_one_n
 def test_a_layer_adds_its_parts_one_after_the_other_or_both_to_its_input(parallel: bool, at: list[int] | None) -> None:
     block = model_of("decoder", parallel=parallel, bias=True).stack.layers[1]  # type: ignore[union-attr, index]
     x, view, chosen = seeded(2, 5, 24), own_view(True, TokenPositions(5)), None if at is None else torch.tensor(at)
-    normed = block.own.norm(x)
-    mixed = x + block.own.part(normed, normed, view).y
+    normed = block.self_attn.norm(x)
+    mixed = x + block.self_attn.part(normed, normed, view).y
     expected = mixed + block.feed_forward.part(block.feed_forward.norm(x if parallel else mixed))
     expected = expected if chosen is None else expected.flatten(0, 1)[chosen]
     torch.testing.assert_close(block(x, view, at=chosen).y, expected, rtol=0, atol=1e-12)
@@ -241,12 +241,12 @@ def test_the_parameter_tree_is_what_files_hold() -> None:
         "embedding.position.table.weight": (16, 24),
         "embedding.norm.weight": (24,),
         "embedding.norm.bias": (24,),
-        "stack.layers.0.own.part.qkv.weight": (24 + 12 + 16, 24),
-        "stack.layers.0.own.part.qkv.bias": (52,),
-        "stack.layers.0.own.part.out.weight": (24, 32),
-        "stack.layers.0.own.part.out.bias": (24,),
-        "stack.layers.0.own.norm.weight": (24,),
-        "stack.layers.0.own.norm.bias": (24,),
+        "stack.layers.0.self_attn.part.qkv.weight": (24 + 12 + 16, 24),
+        "stack.layers.0.self_attn.part.qkv.bias": (52,),
+        "stack.layers.0.self_attn.part.out.weight": (24, 32),
+        "stack.layers.0.self_attn.part.out.bias": (24,),
+        "stack.layers.0.self_attn.norm.weight": (24,),
+        "stack.layers.0.self_attn.norm.bias": (24,),
         "stack.layers.0.feed_forward.part.up.weight": (96, 24),
         "stack.layers.0.feed_forward.part.up.bias": (96,),
         "stack.layers.0.feed_forward.part.down.weight": (24, 96),
@@ -263,9 +263,9 @@ def test_the_parameter_tree_is_what_files_hold() -> None:
     assert {name: tuple(tensor.shape) for name, tensor in gpt.state_dict().items()} == {
         "embedding.tokens.weight": (40, 24),
         "embedding.position.map.weight": (24, 65),
-        "stack.layers.0.own.part.qkv.weight": (52, 24),
-        "stack.layers.0.own.part.out.weight": (24, 32),
-        "stack.layers.0.own.norm.weight": (24,),
+        "stack.layers.0.self_attn.part.qkv.weight": (52, 24),
+        "stack.layers.0.self_attn.part.out.weight": (24, 32),
+        "stack.layers.0.self_attn.norm.weight": (24,),
         "stack.layers.0.feed_forward.part.up.weight": (20, 24),
         "stack.layers.0.feed_forward.part.down.weight": (24, 10),
         "stack.layers.0.feed_forward.norm.weight": (24,),
@@ -290,7 +290,7 @@ def test_fresh_parameters_are_those_of_the_table_of_init(init: str) -> None:
     """Of six matrices that write into the residual stream; a spread is known within five of its standard deviations."""
     model = model_of("decoder", init=init, init_std=0.02, tied=False, bias=True)
     special = {
-        "own.part.out.weight": 0.02 / 6**0.5,
+        "self_attn.part.out.weight": 0.02 / 6**0.5,
         "feed_forward.part.down.weight": 0.02 / 6**0.5,
         "head.linear.weight": 0.02,
     }
@@ -313,8 +313,8 @@ def test_projections_that_are_applied_often_start_smaller(kind: str) -> None:
     class Repeated(settings_of("models", kind)):  # type: ignore[misc]
         n_blocks: int = 1
 
-        def build_stack(self, encoding: Any, cross: Any = None) -> Stack:
-            return Stack(self, True, encoding, cross, n_passes=self.n_blocks)
+        def build_stack(self, encoding: Any, cross_attn: Any = None) -> Stack:
+            return Stack(self, True, encoding, cross_attn, n_passes=self.n_blocks)
 
     models: list[Model] = []
     for n_blocks in (1, 4):
@@ -323,7 +323,7 @@ def test_projections_that_are_applied_often_start_smaller(kind: str) -> None:
     for (name, once), four in zip(models[0].named_parameters(), models[1].parameters(), strict=True):
         writes = (
             name.endswith(("part.out.weight", "feed_forward.part.down.weight"))
-            and name != "decoder.layers.0.cross.part.out.weight"
+            and name != "decoder.layers.0.cross_attn.part.out.weight"
         )
         torch.testing.assert_close(four, once / 2 if writes else once)
 

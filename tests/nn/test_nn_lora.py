@@ -210,7 +210,7 @@ def test_what_is_new_learns_as_a_whole_beside_the_adapters() -> None:
 def test_targets_that_match_nothing_are_told_with_those_there_are() -> None:
     with pytest.raises(
         RecipeFault,
-        match=r"adapter\.targets: no linear layer matches 'stack\.\*\.qvk'; there are .*own\.part\.qkv.* and 2 more",
+        match=r"adapter\.targets: no linear layer matches 'stack\.\*\.qvk'; there are .*self_attn\.part\.qkv.* and 2 more",
     ):
         adapt(small(), Adapter(targets=("stack.*.out", "stack.*.qvk")))
     kind: Any = settings_of("models", "decoder")
@@ -224,7 +224,7 @@ def test_targets_that_match_nothing_are_told_with_those_there_are() -> None:
     ).build(20, 8)
     with pytest.raises(RecipeFault, match=r"no linear layer matches 'stack\.\*'; there are none"):
         adapt(without, Adapter())
-    assert adapt(small(), Adapter(targets=("stack.layers.1.*.qkv",))) == ["stack.layers.1.own.part.qkv"]
+    assert adapt(small(), Adapter(targets=("stack.layers.1.*.qkv",))) == ["stack.layers.1.self_attn.part.qkv"]
     with pytest.raises(ValueError, match="has an adapter already"):
         adapt(learnt(), SETTINGS)
 
@@ -268,7 +268,7 @@ def test_muon_leaves_the_narrow_matrices_to_adamw_at_its_own_rate() -> None:
     assert {role for name, role in roles_of(model).items() if ".weight.0." in name} == {"adapter"}
     optimizer = build(muon.Settings(lr=0.02, head_lr=0.001, weight_decay=0.0), model)
     loss_of(model).backward()
-    name = "stack.layers.1.own.part.out.parametrizations.weight.0.B.0"
+    name = "stack.layers.1.self_attn.part.out.parametrizations.weight.0.B.0"
     optimizer.step(0.02)
     moved = model.get_parameter(name).detach().abs()
     assert moved.max().item() == pytest.approx(0.001, rel=1e-3)  # AdamW's first step is the rate itself

@@ -116,8 +116,8 @@ def test_every_parameter_of_a_model_has_one_mover_and_tables_and_vectors_are_ada
         kept == ({"momentum"} if name in optimizer.matrices else {"exp_avg", "exp_avg_sq"})
         for name, kept in moments.items()
     )
-    assert all(".own." in name or ".feed_forward." in name for name in optimizer.matrices)
-    assert sum(optimizer.matrices["stack.layers.0.own.part.qkv.weight"].split_sizes) == 48
+    assert all(".self_attn." in name or ".feed_forward." in name for name in optimizer.matrices)
+    assert sum(optimizer.matrices["stack.layers.0.self_attn.part.qkv.weight"].split_sizes) == 48
     roles = roles_of(model)
     assert {name for name, role in roles.items() if role == "head"} == {"head.linear.weight"}
     assert {name for name, role in roles.items() if role == "embedding"} == {
@@ -143,7 +143,7 @@ def test_rates_of_tables_and_head_are_their_own() -> None:
     moved = {name: (before[name] - p.detach()).abs().max().item() for name, p in model.named_parameters()}
     assert moved["embedding.tokens.weight"] == pytest.approx(0.03, rel=1e-4)
     assert moved["head.linear.weight"] == pytest.approx(0.002, rel=1e-4)
-    assert moved["stack.layers.0.own.part.out.weight"] == pytest.approx(0.01, rel=1e-4)
+    assert moved["stack.layers.0.self_attn.part.out.weight"] == pytest.approx(0.01, rel=1e-4)
 
 
 def test_what_scores_the_answers_of_a_task_is_a_head() -> None:

@@ -151,7 +151,7 @@ def test_both_sides_of_an_encoder_decoder_begin_as_the_encoder(shared: bool, run
     ours, loaded = parts.model.weights(), parts.loaded
     assert loaded is not None
     assert isinstance(parts.model, EncoderDecoder)
-    crosses = {name for name in ours if ".cross." in name}
+    crosses = {name for name in ours if ".cross_attn." in name}
     assert set(loaded.new) == crosses
     assert crosses
     assert loaded.unused == ()
@@ -189,7 +189,7 @@ def test_layers_that_see_another_side_than_they_did_are_warned_of(
     assert f"warning: the layers of {name} were trained with {words}: they need further training\n" in done.stderr
     loaded = parts_of(runs / name, *overrides).loaded
     assert loaded is not None
-    assert {"stack.layers.0.own.part.qkv.weight", "embedding.position.table.weight"} <= set(loaded.loaded)
+    assert {"stack.layers.0.self_attn.part.qkv.weight", "embedding.position.table.weight"} <= set(loaded.loaded)
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,8 @@ def test_a_model_of_latents_says_what_its_rows_stand_for_and_reads_one_document_
     run = trained(tmp_path / "run", tiny_model("latents"), "model.d_model=16", *FEW)
     seen = capture(open_trained(run, device="cpu").model, Tokens(torch.arange(5)[None]))
     kinds = [(one.kind, one.layer, one.queries, one.keys, tuple(one.weights.shape[2:])) for one in seen.attention]
-    assert kinds[:2] == [("reader.cross", 0, "latent", "own", (4, 5)), ("latent.self", 0, "latent", "latent", (4, 4))]
-    assert kinds[-1] == ("decoder.cross", 0, "own", "latent", (5, 4))
+    assert kinds[:2] == [("reader.cross", 0, "latent", "input", (4, 5)), ("latent.self", 0, "latent", "latent", (4, 4))]
+    assert kinds[-1] == ("decoder.cross", 0, "input", "latent", (5, 4))
     for command in (
         ("inspect", "attention", run, "The fox"),
         ("inspect", "model", run),

@@ -49,7 +49,7 @@ def test_frozen_parameters_make_no_gradient_and_those_that_learn_the_same_as_bef
 
 def test_all_but_one_matrix_may_be_frozen_under_muon() -> None:
     model = small()
-    kept = "stack.layers.1.own.part.out.weight"
+    kept = "stack.layers.1.self_attn.part.out.weight"
     freeze(model, [name for name in model.weights() if name != kept])
     optimizer = build(settings_of("optimizers", "muon")(), model)
     before = model.get_parameter(kept).detach().clone()
@@ -64,9 +64,9 @@ def test_patterns_name_matrices_with_an_adapter_as_they_are_called_without() -> 
     """And A and B of a frozen layer are frozen with it."""
     model = small()
     adapt(model, Adapter(rank=2))
-    frozen = freeze(model, ["embedding.*", "stack.layers.0.*", "stack.layers.1.own.part.qkv.weight"])
-    assert "stack.layers.0.own.part.qkv.weight" in frozen
-    assert "stack.layers.0.own.part.qkv.parametrizations.weight.0.A.0" in frozen
+    frozen = freeze(model, ["embedding.*", "stack.layers.0.*", "stack.layers.1.self_attn.part.qkv.weight"])
+    assert "stack.layers.0.self_attn.part.qkv.weight" in frozen
+    assert "stack.layers.0.self_attn.part.qkv.parametrizations.weight.0.A.0" in frozen
     learning = [name for name, p in model.named_parameters() if p.requires_grad]
     assert learning
     assert all(name.startswith("stack.layers.1.") and ".weight.0." in name for name in learning)

@@ -140,7 +140,7 @@ def test_frozen_layers_count_too() -> None:
     optimizer = build(Settings(layer_decay=0.5), model)
     assert isinstance(optimizer, AdamW)
     rates = {name: rate for names, _, rate in optimizer.groups for name in names}
-    assert rates["stack.layers.0.own.part.out.weight"] == 0.25
+    assert rates["stack.layers.0.self_attn.part.out.weight"] == 0.25
 
 
 def test_adamw_steps_by_the_rate_of_each_parameter() -> None:

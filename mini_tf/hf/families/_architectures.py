@@ -88,9 +88,9 @@ class EncoderFamily(Family):
         "embedding.norm": ".embeddings.LayerNorm",
     }
     LAYER = {
-        "own.part.qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
-        "own.part.out": "attention.output.dense",
-        "own.norm": "attention.output.LayerNorm",
+        "self_attn.part.qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
+        "self_attn.part.out": "attention.output.dense",
+        "self_attn.norm": "attention.output.LayerNorm",
         "feed_forward.part.up": "intermediate.dense",
         "feed_forward.part.down": "output.dense",
         "feed_forward.norm": "output.LayerNorm",
@@ -217,18 +217,18 @@ class EncoderDecoderFamily(Family):
         "head.linear.weight": "lm_head.weight",
     }
     LAYER = {
-        "own.part.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-        "own.part.out": "self_attn.out_proj",
-        "own.norm": "self_attn_layer_norm",
+        "self_attn.part.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        "self_attn.part.out": "self_attn.out_proj",
+        "self_attn.norm": "self_attn_layer_norm",
         "feed_forward.part.up": "fc1",
         "feed_forward.part.down": "fc2",
         "feed_forward.norm": "final_layer_norm",
     }
     CROSS: ClassVar[Layer] = {
-        "cross.part.q": "encoder_attn.q_proj",
-        "cross.part.kv": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
-        "cross.part.out": "encoder_attn.out_proj",
-        "cross.norm": "encoder_attn_layer_norm",
+        "cross_attn.part.q": "encoder_attn.q_proj",
+        "cross_attn.part.kv": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+        "cross_attn.part.out": "encoder_attn.out_proj",
+        "cross_attn.norm": "encoder_attn_layer_norm",
     }
     LAYERS = ".decoder.layers"
 

@@ -46,9 +46,9 @@ class LlamaLayers(Family):
     FIXED = {"norm": "rms"}
     NAMES = {"embedding.tokens": ".embed_tokens", "stack.norm": ".norm"}
     LAYER = {
-        "own.norm": "input_layernorm",
-        "own.part.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-        "own.part.out": "self_attn.o_proj",
+        "self_attn.norm": "input_layernorm",
+        "self_attn.part.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        "self_attn.part.out": "self_attn.o_proj",
         "feed_forward.norm": "post_attention_layernorm",
         "feed_forward.part.up": ("mlp.gate_proj", "mlp.up_proj"),
         "feed_forward.part.down": "mlp.down_proj",

@@ -14,9 +14,9 @@ class Settings(EncoderFamily):
     FIXED = {**EncoderFamily.FIXED, "norm_eps": 1e-12}
     TYPES = False
     LAYER = {
-        "own.part.qkv": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
-        "own.part.out": "attention.out_lin",
-        "own.norm": "sa_layer_norm",
+        "self_attn.part.qkv": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+        "self_attn.part.out": "attention.out_lin",
+        "self_attn.norm": "sa_layer_norm",
         "feed_forward.part.up": "ffn.lin1",
         "feed_forward.part.down": "ffn.lin2",
         "feed_forward.norm": "output_layer_norm",

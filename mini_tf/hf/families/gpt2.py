@@ -10,8 +10,8 @@ from mini_tf.hf.families._architectures import ACTIVATIONS, GELUS, DecoderFamily
 from mini_tf.hf.layouts import GgufArchitecture, transposed
 
 MATRICES = {
-    "own.part.qkv": "attn.c_attn",
-    "own.part.out": "attn.c_proj",
+    "self_attn.part.qkv": "attn.c_attn",
+    "self_attn.part.out": "attn.c_proj",
     "feed_forward.part.up": "mlp.c_fc",
     "feed_forward.part.down": "mlp.c_proj",
 }
@@ -33,7 +33,7 @@ class Settings(DecoderFamily):
     ONLY = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False}
     CONTEXT = ("n_positions", None)
     NAMES = {"embedding.tokens": ".wte", "embedding.position.table": ".wpe", "stack.norm": ".ln_f"}
-    LAYER = {"own.norm": "ln_1", "feed_forward.norm": "ln_2"}
+    LAYER = {"self_attn.norm": "ln_1", "feed_forward.norm": "ln_2"}
     LAYERS = ".h"
     GGUF = (GgufArchitecture("gpt2", None, GELUS),)
     OUTPUT = "lm_head"

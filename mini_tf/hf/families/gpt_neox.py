@@ -35,8 +35,8 @@ class Settings(DecoderFamily):
     ONLY = {"attention_bias": True}
     NAMES = {"embedding.tokens": ".embed_in", "stack.norm": ".final_layer_norm"}
     LAYER = {
-        "own.norm": "input_layernorm",
-        "own.part.out": "attention.dense",
+        "self_attn.norm": "input_layernorm",
+        "self_attn.part.out": "attention.dense",
         "feed_forward.norm": "post_attention_layernorm",
         "feed_forward.part.up": "mlp.dense_h_to_4h",
         "feed_forward.part.down": "mlp.dense_4h_to_h",
@@ -67,4 +67,4 @@ class Settings(DecoderFamily):
 
     def names(self, model: Any, head: Head) -> Names:
         qkv = by_head(".layers.{i}.attention.query_key_value", model.n_heads)
-        return {**super().names(model, head), "stack.layers.{i}.own.part.qkv": qkv}
+        return {**super().names(model, head), "stack.layers.{i}.self_attn.part.qkv": qkv}

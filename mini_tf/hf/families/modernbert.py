@@ -27,9 +27,9 @@ class Settings(Family):
         "stack.norm": ".final_norm",
     }
     LAYER = {
-        "own.norm": "attn_norm",
-        "own.part.qkv": "attn.Wqkv",
-        "own.part.out": "attn.Wo",
+        "self_attn.norm": "attn_norm",
+        "self_attn.part.qkv": "attn.Wqkv",
+        "self_attn.part.out": "attn.Wo",
         "feed_forward.norm": "mlp_norm",
         "feed_forward.part.up": "mlp.Wi",
         "feed_forward.part.down": "mlp.Wo",

@@ -24,8 +24,8 @@ class Settings(DecoderFamily, LlamaLayers):
     ONLY = {"attention_bias": False, "use_sliding_window": False}
     LAYER = {
         **LlamaLayers.LAYER,
-        "own.part.q_norm": "self_attn.q_norm.weight",
-        "own.part.k_norm": "self_attn.k_norm.weight",
+        "self_attn.part.q_norm": "self_attn.q_norm.weight",
+        "self_attn.part.k_norm": "self_attn.k_norm.weight",
     }
     GGUF = (
         GgufArchitecture("qwen3", False, ("silu",), scaled=False),
@@ -43,5 +43,8 @@ class Settings(DecoderFamily, LlamaLayers):
 
     def names(self, model: Any, head: Head) -> Names:
         factor = (qk_norm_eps(torch.float32) / model.norm_eps) ** 0.5
-        qkv = [f".layers.{{i}}.{name}" for name in self.LAYER["own.part.qkv"]]
-        return {**super().names(model, head), "stack.layers.{i}.own.part.qkv": ScaledParts(qkv, (factor, factor, 1))}
+        qkv = [f".layers.{{i}}.{name}" for name in self.LAYER["self_attn.part.qkv"]]
+        return {
+            **super().names(model, head),
+            "stack.layers.{i}.self_attn.part.qkv": ScaledParts(qkv, (factor, factor, 1)),
+        }

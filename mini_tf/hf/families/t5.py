@@ -16,15 +16,15 @@ WORDS = {
     **{"gated-gelu": "geglu_tanh", "gated-gelu_new": "geglu_tanh", "gated-silu": "swiglu", "gated-relu": "reglu"},
 }
 OWN: Layer = {
-    "own.norm": "layer.0.layer_norm",
-    "own.part.qkv": ("layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v"),
-    "own.part.out": "layer.0.SelfAttention.o",
+    "self_attn.norm": "layer.0.layer_norm",
+    "self_attn.part.qkv": ("layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v"),
+    "self_attn.part.out": "layer.0.SelfAttention.o",
 }
 CROSS: Layer = {
-    "cross.norm": "layer.1.layer_norm",
-    "cross.part.q": "layer.1.EncDecAttention.q",
-    "cross.part.kv": ("layer.1.EncDecAttention.k", "layer.1.EncDecAttention.v"),
-    "cross.part.out": "layer.1.EncDecAttention.o",
+    "cross_attn.norm": "layer.1.layer_norm",
+    "cross_attn.part.q": "layer.1.EncDecAttention.q",
+    "cross_attn.part.kv": ("layer.1.EncDecAttention.k", "layer.1.EncDecAttention.v"),
+    "cross_attn.part.out": "layer.1.EncDecAttention.o",
 }
 UNSCALED = {"kind": "softmax", "scale": "none"}
 BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias"

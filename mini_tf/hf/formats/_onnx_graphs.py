@@ -87,7 +87,7 @@ class Leaf(NamedTuple):
     @property
     def name(self) -> str:
         """As in Hugging Face's exports: the number of the layer, then key or value."""
-        return ".".join(_WORDS.get(key, key) for key in self.path if key not in ("layers", "own"))
+        return ".".join(_WORDS.get(key, key) for key in self.path if key not in ("layers", "self_attn"))
 
 
 def leaves(state: State, path: tuple[str, ...] = ()) -> list[Leaf]:

@@ -85,7 +85,7 @@ class _Parts:
     """Vectors (D,) at the last token of a text: the stack's input, outputs of mixers by name and layer, and the sum."""
 
     input: Tensor = field(default_factory=lambda: torch.empty(0))
-    mixers: dict[str, list[Tensor]] = field(default_factory=lambda: {"own": [], "cross": []})
+    mixers: dict[str, list[Tensor]] = field(default_factory=lambda: {"self_attn": [], "cross_attn": []})
     memories: dict[int, tuple[FeedForward, Tensor]] = field(default_factory=dict)
     sum: Tensor = field(default_factory=lambda: torch.empty(0))
 
@@ -121,7 +121,10 @@ def why_not(model: Model) -> str | None:
     if model.needs_source or not stack.causal:
         return "only the next token of a decoder is split"
     steps = [
-        step for block in stack.blocks for step in (block.own, block.cross, block.feed_forward) if step is not None
+        step
+        for block in stack.blocks
+        for step in (block.self_attn, block.cross_attn, block.feed_forward)
+        if step is not None
     ]
     if any(step.post for step in steps):
         return "with post-norm, norms between the layers rescale all parts before them"
@@ -150,7 +153,7 @@ def split_logit(model: Model, tokens: Tokens) -> LogitSplit:
         return model.logits(linear(vectors), candidates=token).squeeze(-1)
 
     attention, cross = (
-        {n: float(contributions(y)) for n, y in enumerate(parts.mixers[name])} for name in ("own", "cross")
+        {n: float(contributions(y)) for n, y in enumerate(parts.mixers[name])} for name in ("self_attn", "cross_attn")
     )
     memories = {
         layer: LayerMemories(

@@ -236,7 +236,8 @@ def test_keys_that_act_only_in_training_may_be_others_also_within_a_mixer_and_th
     assert parts.loaded is not None
     assert (parts.loaded.new, parts.loaded.unused) == ((), ())
     assert torch.equal(
-        parts.model.weights()["stack.layers.0.own.part.span_bias"], theirs(run)["stack.layers.0.own.part.span_bias"]
+        parts.model.weights()["stack.layers.0.self_attn.part.span_bias"],
+        theirs(run)["stack.layers.0.self_attn.part.span_bias"],
     )
     for bound, words in (
         (

@@ -315,7 +315,7 @@ def test_each_part_is_its_vector_through_the_frozen_norm_and_the_output_embeddin
     model = random_model(settings_of("models", "decoder")(d_model=8, n_layers=2, n_heads=2, **keys))  # type: ignore[arg-type]
     ids, outputs = random_ids(1), dict[str, Any]()
     stack: Any = model.stack
-    for name, part in (("attention", stack.layers[1].own.part), ("layer", stack.layers[0].feed_forward.part)):
+    for name, part in (("attention", stack.layers[1].self_attn.part), ("layer", stack.layers[0].feed_forward.part)):
         part.register_forward_hook(
             lambda part, inputs, output, name=name: outputs.update({name: output, f"{name} input": inputs[0]})
         )

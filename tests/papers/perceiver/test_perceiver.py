@@ -76,7 +76,7 @@ def test_latents_do_not_depend_on_the_order_of_tokens_with_their_positions() -> 
 def test_one_layer_with_inputs_as_latents_is_plain_cross_attention() -> None:
     model, x = made(norm_place="none", residual=False, d_ff=0), torch.randn(2, 5, 16, dtype=torch.float64)
     positions = TokenPositions(5)
-    layer = model.encoder.layers[0].cross.part  # type: ignore[union-attr]
+    layer = model.encoder.layers[0].cross_attn.part  # type: ignore[union-attr]
     expected = layer(x, x, Visibility(False, positions, positions)).y  # type: ignore[operator]
     torch.testing.assert_close(model.encoder(x, positions, model.encoder.recall(x, positions)).y, expected, **EXACT)
 
@@ -156,13 +156,13 @@ def hugging_face() -> tuple[Any, perceiver.Perceiver]:
     crosses = {"encoder": "perceiver.encoder.cross_attention", "decoder": "perceiver.decoder.decoding_cross_attention"}
     of_memory = {"encoder": "embedding.norm", "decoder": "processor.norm"}  # their norm of keys and values
     for name, path in crosses.items():
-        loaded |= layer_of(weights, path, f"{name}.layers.0", "cross")
+        loaded |= layer_of(weights, path, f"{name}.layers.0", "cross_attn")
         loaded |= {
             f"{of_memory[name]}.{part}": weights[f"{path}.attention.self.layernorm2.{part}"]
             for part in ("weight", "bias")
         }
     for layer in range(2):
-        loaded |= layer_of(weights, f"perceiver.encoder.self_attends.{layer}", f"processor.layers.{layer}", "own")
+        loaded |= layer_of(weights, f"perceiver.encoder.self_attends.{layer}", f"processor.layers.{layer}", "self_attn")
     ours.load_weights(loaded)
     return theirs, ours
 
@@ -171,7 +171,7 @@ def layer_of(weights: dict[str, Tensor], path: str, name: str, mixer: str) -> di
     loaded = {}
     for part in ("weight", "bias"):
         q, k, v = (weights[f"{path}.attention.self.{one}.{part}"] for one in ("query", "key", "value"))
-        fused = {"qkv": [q, k, v]} if mixer == "own" else {"q": [q], "kv": [k, v]}
+        fused = {"qkv": [q, k, v]} if mixer == "self_attn" else {"q": [q], "kv": [k, v]}
         loaded |= {f"{name}.{mixer}.part.{one}.{part}": torch.cat(parts) for one, parts in fused.items()}
         loaded[f"{name}.{mixer}.part.out.{part}"] = weights[f"{path}.attention.output.dense.{part}"]
         loaded[f"{name}.{mixer}.norm.{part}"] = weights[f"{path}.attention.self.layernorm1.{part}"]

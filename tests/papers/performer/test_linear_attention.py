@@ -314,7 +314,7 @@ def test_a_converted_model_keeps_its_weights_and_predicts_nearly_as_before(tmp_p
     )
     assert done.exit_code == 0, done.stderr
     before, after = (load_trained(tmp_path / name).model.weights() for name in ("gpt", "favor"))
-    assert set(after) - set(before) == {f"stack.layers.{i}.own.part.projection" for i in range(2)}
+    assert set(after) - set(before) == {f"stack.layers.{i}.self_attn.part.projection" for i in range(2)}
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
     metrics = json.loads(done.stdout)["metrics"]
     assert 0 < metrics["kl"] < 0.1

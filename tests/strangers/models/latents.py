@@ -42,19 +42,19 @@ class Latents(Model):
         self.queries = nn.Embedding(context, settings.d_model)
         one = settings.model_copy(update={"n_layers": 1})
         cross = CrossAttentionSpec(settings.attention[0], settings.d_model)
-        self.reader = Stack(one, False, None, cross, own=False)
+        self.reader = Stack(one, False, None, cross, self_attn=False)
         self.inner = Stack(settings, False, None, n_passes=2)
-        self.decoder = Stack(one, False, None, cross, own=False)
+        self.decoder = Stack(one, False, None, cross, self_attn=False)
         self.head = Head(self.embedding.tokens, True, None, bias=False)
 
     def stacks(self) -> list[ModelStack]:
         n = self.inner.n_calls
-        decoder = ModelStack("decoder", self.decoder, "queries", "own", "latent", cross="decoder.cross")
+        decoder = ModelStack("decoder", self.decoder, "queries", "input", "latent", cross="decoder.cross")
         inner = ModelStack("inner", self.inner, None, "latent", attention="latent.self", n_above=1)
-        reader = ModelStack("reader", self.reader, "latents", "latent", "own", cross="reader.cross", n_above=1 + n)
+        reader = ModelStack("reader", self.reader, "latents", "latent", "input", cross="reader.cross", n_above=1 + n)
         return [decoder, inner, reader]
 
-    def max_length(self, rows: SequenceKind = "own") -> int | None:
+    def max_length(self, rows: SequenceKind = "input") -> int | None:
         return self.queries.num_embeddings
 
     def forward(

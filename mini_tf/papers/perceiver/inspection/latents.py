@@ -46,9 +46,9 @@ class LatentAttention:
     def of(cls, captured: Capture) -> "LatentAttention | None":
         """None if the model has no latents between its tokens and its outputs."""
         outputs: SequenceKind = next(
-            (one.queries for one in captured.attention if one.queries != "latent" and one.keys == "latent"), "own"
+            (one.queries for one in captured.attention if one.queries != "latent" and one.keys == "latent"), "input"
         )
-        encoder, decoder = _weights(captured, "latent", "own"), _weights(captured, outputs, "latent")
+        encoder, decoder = _weights(captured, "latent", "input"), _weights(captured, outputs, "latent")
         if not encoder or not decoder:
             return None
         reached = np.mean(encoder, axis=0)

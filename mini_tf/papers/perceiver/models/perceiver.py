@@ -198,10 +198,10 @@ class Perceiver(Model):
         processor, cross = settings.processor_stack, settings.cross_attention
         self.latents = nn.Parameter(torch.empty(settings.n_latents, processor.d_model).normal_(0.0, settings.init_std))
         to_tokens = CrossAttentionSpec(cross, settings.d_model)
-        self.encoder = Stack(settings.encoder_stack, False, None, to_tokens, own=False, final_norm=False)
+        self.encoder = Stack(settings.encoder_stack, False, None, to_tokens, self_attn=False, final_norm=False)
         self.processor = Stack(processor, False, None, n_passes=settings.n_passes)
         to_latents = CrossAttentionSpec(cross, processor.d_model, residual=settings.query_residual)
-        self.decoder = Stack(settings.decoder_stack, False, None, to_latents, own=False, final_norm=False)
+        self.decoder = Stack(settings.decoder_stack, False, None, to_latents, self_attn=False, final_norm=False)
         self.queries: PositionalEncoding | nn.Parameter | None = None
         if settings.query == "position":
             self.queries = settings.query_positions.build(
@@ -229,7 +229,7 @@ class Perceiver(Model):
                 self.encoder,
                 "latents",
                 "latent",
-                "own",
+                "input",
                 "embedding",
                 "encoder.self",
                 "encoder.cross",
@@ -239,9 +239,9 @@ class Perceiver(Model):
 
     @property
     def _output_rows(self) -> SequenceKind:
-        return "output" if isinstance(self.queries, Tensor) else "own"
+        return "output" if isinstance(self.queries, Tensor) else "input"
 
-    def max_length(self, rows: SequenceKind = "own") -> int | None:
+    def max_length(self, rows: SequenceKind = "input") -> int | None:
         limits = [super().max_length(rows), getattr(self.queries, "max_positions", None)]
         return min((limit for limit in limits if limit is not None), default=None)
 

@@ -101,11 +101,11 @@ class Settings(Family):
     def names(self, model: Any, head: Head) -> Names:
         names = {ours: Layout(theirs) for ours, theirs in self.NAMES.items()}
         for path, theirs in CROSSES.items():
-            layer = {**_layer("cross"), "cross.part.q": (QUERY,), "cross.part.kv": (KEY, VALUE)}
+            layer = {**_layer("cross_attn"), "cross_attn.part.q": (QUERY,), "cross_attn.part.kv": (KEY, VALUE)}
             names |= {
                 f"{path}.{ours}": Layout(*(f"{theirs}.{name}" for name in parts)) for ours, parts in layer.items()
             }
-        self_attention = {**_layer("own"), "own.part.qkv": (QUERY, KEY, VALUE)}
+        self_attention = {**_layer("self_attn"), "self_attn.part.qkv": (QUERY, KEY, VALUE)}
         return names | within("processor", self_attention, ".encoder.self_attends")
 
 
