@@ -142,7 +142,7 @@ def convert(
     data: Annotated[str | None, DATA] = None,
     device: DEVICE = "auto",
 ) -> None:
-    if wrong := [one for one in settings or () if "=" not in one]:
+    if wrong := [setting for setting in settings or () if "=" not in setting]:
         raise UsageFault(f"{wrong[0]!r} is not KEY=VALUE", hint="for example model.attention.kind=window")
     with loading_torch():
         from mini_tf.jobs.convert import convert as convert_run

@@ -91,16 +91,16 @@ def cost(
     with at_terminal("loading PyTorch and the recipes"):
         resolved = [resolve(recipe, overrides) for recipe in recipes or [reading.DEFAULT_RECIPE]]
     if rows is not None:
-        return _print_lengths(console, [(one.name, one.recipe) for one in resolved], rows, files)
+        return _print_lengths(console, [(run.name, run.recipe) for run in resolved], rows, files)
 
     from mini_tf.cost.run_cost import estimate, stream_memory
 
     costs = []
-    for one, recipe in zip(resolved, recipes or [reading.DEFAULT_RECIPE], strict=True):
-        console.say(f"{one.name}: reading the data, then timing training steps")
-        cost = estimate(one.recipe, console, seconds)
-        costs.append(replace(cost, stream=stream_memory(one.recipe, None if overrides else recipe)))
-    names = [one.name for one in resolved]
+    for run, recipe in zip(resolved, recipes or [reading.DEFAULT_RECIPE], strict=True):
+        console.say(f"{run.name}: reading the data, then timing training steps")
+        cost = estimate(run.recipe, console, seconds)
+        costs.append(replace(cost, stream=stream_memory(run.recipe, None if overrides else recipe)))
+    names = [run.name for run in resolved]
     results = [
         {"recipe": name, **cost.settings, "metrics": cost.metrics, "counts": cost.counts}
         for name, cost in zip(names, costs, strict=True)
@@ -113,14 +113,14 @@ def cost(
 
 def _details(name: str, cost: "Cost") -> list[str]:
     """One recipe: a line per quantity, then one per part of the time."""
-    found, step = cost.settings, cost.timing.seconds
+    settings, step = cost.settings, cost.timing.seconds
     flops, tokens = cost.step_flops.flops, cost.step_flops.tokens
-    compiled, precision = "compiled" if found["compile"] else "not compiled", found["precision"]
-    sizes = ", ".join(f"{what} {in_bytes(size)}" for what, size in vars(cost.memory).items())
-    rows, peak = found["micro_batch_size"], in_bytes(cost.timing.peak_bytes)
+    compiled, precision = "compiled" if settings["compile"] else "not compiled", settings["precision"]
+    sizes = ", ".join(f"{part} {in_bytes(size)}" for part, size in vars(cost.memory).items())
+    rows, peak = settings["micro_batch_size"], in_bytes(cost.timing.peak_bytes)
     mfu = flops / step / cost.peak
     facts = {
-        "recipe": f"{name}: {found['device']}, {precision}, {compiled}, threads {found['threads']}",
+        "recipe": f"{name}: {settings['device']}, {precision}, {compiled}, threads {settings['threads']}",
         "parameters": f"{cost.parameters:,}",
         "compute": f"{short(flops)}FLOP per step, {short(flops / tokens)}FLOP per token, forward and backward",
         "memory": f"{in_bytes(cost.memory.total)}: {sizes}",
@@ -130,7 +130,7 @@ def _details(name: str, cost: "Cost") -> list[str]:
         "MFU": f"{mfu:.0%} of {short(cost.peak)}FLOP/s, the fastest {precision} matrix product here",
         "time": f"{duration(cost.total)} {f'for all {cost.run_set}' if cost.run_set else 'in total'}",
     }
-    lines = [f"{what:<11} {value}" for what, value in facts.items()]
+    lines = [f"{label:<11} {value}" for label, value in facts.items()]
     for part, seconds in cost.seconds.items():
         stage, meaning = STAGES[part]
         meaning = f"{cost.counts[part]:,} {meaning}" if part in cost.counts else meaning
@@ -179,13 +179,13 @@ def _print_lengths(
     from mini_tf.drawing.terminal import sentence, table
 
     measured = measure_recipes(recipes, lengths)
-    result = [_layer_record(one) for one in measured]
+    result = [_layer_record(curve) for curve in measured]
     write_all(console, files, result, lambda suffix: _draw_lengths(measured, lengths, suffix))
     if not files:
-        rows = [[one.layer.name, *_length_cells(cost)] for one in measured for cost in one.costs]
+        rows = [[curve.layer.name, *_length_cells(cost)] for curve in measured for cost in curve.costs]
         console.show(table, LENGTH_HEADERS, rows)
         console.show(sentence, LENGTH_MEANING)
-    slopes = [(one.layer.name, one.slope) for one in measured if one.slope is not None]
+    slopes = [(curve.layer.name, curve.slope) for curve in measured if curve.slope is not None]
     lines = [
         f"{name}: time ~ L^{slope.exponent:.2f} (standard error {slope.error:.2f}),"
         f" fitted to {slope.first:,} to {slope.last:,} tokens"
@@ -225,10 +225,12 @@ def _draw_lengths(measured: "Sequence[LayerCosts]", lengths: Sequence[int], suff
     def line(values: Sequence[float | None]) -> list[float]:
         return [float("nan") if value is None else value for value in values]
 
-    flops = {one.layer.name: line([cost.flops for cost in one.costs]) for one in measured}
+    flops = {curve.layer.name: line([cost.flops for cost in curve.costs]) for curve in measured}
     width = measured[0].layer.dims.d_model
     flops |= {name: [formula(length) for length in lengths] for name, formula in formula_rows(width).items()}
-    times = {one.layer.name: line([cost.seconds and 1000 * cost.seconds for cost in one.costs]) for one in measured}
+    times = {
+        curve.layer.name: line([cost.seconds and 1000 * cost.seconds for cost in curve.costs]) for curve in measured
+    }
     panels = [
         Curves("FLOPs", lengths, "tokens per row", "FLOPs, forward and backward", flops, True),
         Curves("time on this machine", lengths, "tokens per row", "ms, forward and backward", times, True),

@@ -54,8 +54,8 @@ def crash(
     used = Tokenizers(source_tokenizer, tokenizer)
     data = reopen(recipe.data, used, recipe.objective, record.hashes, console.detail)
     if not data.hashes.items() <= record.hashes.items():
-        what = f"the data of {folder} has changed since training, so the step cannot be replayed"
-        raise RunFault(what, where=[str(folder)])
+        message = f"the data of {folder} has changed since training, so the step cannot be replayed"
+        raise RunFault(message, where=[str(folder)])
     parts = _build(folder, recipe, data, info, device)
     training, start = _before(folder, parts, record.extensions)
     findings = replay_step(training, start)
@@ -104,8 +104,8 @@ def _before(folder: Path, parts: "Parts", extensions: list[tuple[int, int]]) -> 
         return training, Progress.of(kept.info.counters, state.unflatten(kept.state))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         path = folder / diverged_step.FOLDER
-        what = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
-        raise RunFault(f"{path} is damaged: {what}", where=[str(path)]) from error
+        reason = f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise RunFault(f"{path} is damaged: {reason}", where=[str(path)]) from error
 
 
 def _read(training: "Training", step: int, micro: int | None, used: "Tokenizers") -> list[tuple[int, str]]:
@@ -165,10 +165,10 @@ def _origin(findings: "CrashReport", parts: "Parts") -> Iterator[str]:
     if findings.weights:
         yield f"not finite before the step: {', '.join(findings.weights[:5])}"
     if (source := findings.source) is not None:
-        given = f"; largest |input| {source.went_in:.3g}" if source.went_in is not None else ""
+        largest_input = f"; largest |input| {source.went_in:.3g}" if source.went_in is not None else ""
         yield (
             f"first non-finite output: {source.module} ({source.kind}), micro-batch {source.micro + 1}: "
-            f"{source.share:.2%} of its values{given}"
+            f"{source.share:.2%} of its values{largest_input}"
         )
     elif findings.gradients:
         first, others = findings.gradients[0], len(findings.gradients) - 1

@@ -155,13 +155,12 @@ def check(
     from mini_tf.data.describing import check_data
 
     report = check_data(recipe.objective.dataset(), recipe.data, faults)
-    found, result = report.faults, _result(report)
-    if found.count:
+    n, messages, result = report.faults.count, report.faults.messages, _result(report)
+    if n:
         console.output(result=result)
-        more = f"{found.count:,} faults, {len(found.messages)} printed; --faults {found.count} prints all"
-        hint = more if found.count > len(found.messages) else None
-        where = [message.split(": ")[0] for message in found.messages]
-        raise DataFault(found.messages[0], hint=hint, where=where, faults=found.messages)
+        hint = f"{n:,} faults, {len(messages)} printed; --faults {n} prints all" if n > len(messages) else None
+        where = [message.split(": ")[0] for message in messages]
+        raise DataFault(messages[0], hint=hint, where=where, faults=messages)
     lengths = _lengths(console, recipe)
     for split, measured in lengths.items():
         result[split] |= measured
@@ -171,12 +170,12 @@ def check(
 def _result(report: "DataReport") -> dict[str, Any]:
     splits = {
         split: {
-            "examples": one.examples,
-            "characters": one.characters,
-            "repeated": one.duplicates,
-            "labels": dict(one.classes.most_common()),
+            "examples": counts.examples,
+            "characters": counts.characters,
+            "repeated": counts.duplicates,
+            "labels": dict(counts.classes.most_common()),
         }
-        for split, one in report.splits.items()
+        for split, counts in report.splits.items()
     }
     return {"faults": report.faults.count, **splits, "known_twice": report.n_val_in_train}
 
@@ -203,18 +202,19 @@ def _table(recipe: "Recipe", report: "DataReport", lengths: "dict[str, dict[str,
     dataset, context = recipe.objective.dataset(), recipe.train.context
     counts = {
         split: {
-            dataset.UNIT: one.examples,
-            "characters": one.characters,
-            "duplicates": one.duplicates,
+            dataset.UNIT: of_split.examples,
+            "characters": of_split.characters,
+            "duplicates": of_split.duplicates,
             "longest (tokens)": lengths[split]["longest"],
             "longer than the context": lengths[split]["longer"],
         }
-        for split, one in report.splits.items()
+        for split, of_split in report.splits.items()
     }
     lines, classes = format_columns(counts), report.splits["train"].classes
     if names := [name for name, _ in classes.most_common(50)]:
         of_splits = {
-            split: {caption(name): one.classes[name] for name in names} for split, one in report.splits.items()
+            split: {caption(name): of_split.classes[name] for name in names}
+            for split, of_split in report.splits.items()
         }
         lines += ["", *format_columns(of_splits)]
         if (more := len(classes) - len(names)) > 0:
@@ -223,7 +223,7 @@ def _table(recipe: "Recipe", report: "DataReport", lengths: "dict[str, dict[str,
     lines += ["", f"no faults{split_off if recipe.data.val is None else ''}"]
     if n := report.n_val_in_train:
         lines.append(f"{n:,} {dataset.UNIT} of data.val are also in data.train; training removes them from val")
-    if dataset.TRUNCATES and any(one["longer"] for one in lengths.values()):
+    if dataset.TRUNCATES and any(measured["longer"] for measured in lengths.values()):
         lines.append(
             f"{dataset.UNIT} longer than train.context {context} with their separators are truncated: they lose their"
             f" {dataset.TRUNCATES}"

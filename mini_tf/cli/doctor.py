@@ -115,8 +115,8 @@ def _table(proof: "ResumeProof") -> list[str]:
 def _verdict(proof: "ResumeProof") -> str:
     inside = sum(kill.inside_save for kill in proof.kills)
     how = f"{len(proof.kills)} times with kill -9 ({inside or 'never'} while saving) and resumed"
-    what = f"a run of {proof.steps} steps ({proof.auto['device']}, {proof.auto['threads']} threads), killed {how}"
-    return f"{what}: {'byte-identical every time' if proof.first_difference is None else 'NOT byte-identical'}"
+    run = f"a run of {proof.steps} steps ({proof.auto['device']}, {proof.auto['threads']} threads), killed {how}"
+    return f"{run}: {'byte-identical every time' if proof.first_difference is None else 'NOT byte-identical'}"
 
 
 def _software() -> dict[str, Any]:

@@ -84,15 +84,15 @@ def nearest_of(vectors: "np.ndarray", others: "np.ndarray", n: int, same: bool) 
 
     lengths = (np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-12) for each in (vectors, others))
     units, other_units = (each / length for each, length in zip((vectors, others), lengths, strict=True))
-    found = []
+    neighbors = []
     for first in range(0, len(units), ROWS):
         cosines = units[first : first + ROWS] @ other_units.T
         if same:
             np.fill_diagonal(cosines[:, first:], -np.inf)
         order = np.argsort(-cosines, axis=1, kind="stable")[:, : n if not same else min(n, len(others) - 1)]
         values = np.take_along_axis(cosines, order, axis=1)
-        found += [[*zip(*row, strict=True)] for row in zip(order.tolist(), values.tolist(), strict=True)]
-    return found
+        neighbors += [[*zip(*row, strict=True)] for row in zip(order.tolist(), values.tolist(), strict=True)]
+    return neighbors
 
 
 def _lines(file: Path | None) -> list[str]:

@@ -131,8 +131,8 @@ def _check_options(
         against = others | {other: value for other, value in instead.items() if other != name}
         if name == "--pairs":
             del against["--memory"]
-        if given := [other for other, value in against.items() if value]:
-            raise UsageFault(f"{name} does not combine with {given[0]}", hint="remove one of them")
+        if conflicting := [other for other, value in against.items() if value]:
+            raise UsageFault(f"{name} does not combine with {conflicting[0]}", hint="remove one of them")
     from mini_tf.recipe.data import check_evaluated
 
     check_evaluated(data, split, fields)

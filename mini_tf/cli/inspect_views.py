@@ -70,7 +70,7 @@ def _parameters(settings: "type[ViewSettings]") -> Iterator[inspect.Parameter]:
         if not isinstance(field.json_schema_extra, dict):
             continue
         written: Any = field.json_schema_extra["command"]
-        bounds = {end: getattr(one, of) for one in field.metadata for of, end in BOUNDS if hasattr(one, of)}
+        bounds = {end: getattr(mark, of) for mark in field.metadata for of, end in BOUNDS if hasattr(mark, of)}
         more = {"help": meanings[name], "metavar": written["metavar"] or None, **bounds}
         more |= {"show_default": written["shown"], "rich_help_panel": written["panel"]}
         more = {key: value for key, value in more.items() if value is not None}
@@ -223,9 +223,10 @@ def _value(node: ast.expr | None) -> Any:
     if isinstance(node, ast.Name):
         return getattr(inspection, node.id)
     if isinstance(node, ast.Call):
-        return _value(node.func)(*map(_value, node.args), **{str(one.arg): _value(one.value) for one in node.keywords})
+        keywords = {str(keyword.arg): _value(keyword.value) for keyword in node.keywords}
+        return _value(node.func)(*map(_value, node.args), **keywords)
     if isinstance(node, ast.Tuple):
-        parts = ((_value(one.value) if isinstance(one, ast.Starred) else [_value(one)]) for one in node.elts)
+        parts = ((_value(child.value) if isinstance(child, ast.Starred) else [_value(child)]) for child in node.elts)
         return tuple(part for each in parts for part in each)
     if node is None:
         raise ValueError("no value")

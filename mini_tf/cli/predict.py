@@ -77,7 +77,7 @@ def rows_of(texts: Sequence[str], line: Mapping[str, Any]) -> Iterator[Row]:
             shown = f"{p:.4f}" if top is None else _most_probable(top[number])
             yield str(line["line"]) if number == 0 else "", tag or "-", shown, word
     elif isinstance(label, list):
-        shown = _most_probable(top) if top is not None else ", ".join(f"{scores[one]:.4f}" for one in label)
+        shown = _most_probable(top) if top is not None else ", ".join(f"{scores[name]:.4f}" for name in label)
         yield str(line["line"]), ", ".join(label) or "-", shown, " | ".join(texts)
     elif isinstance(label, float):
         yield str(line["line"]), f"{label:.6g}", "", " | ".join(texts)
@@ -88,7 +88,7 @@ def rows_of(texts: Sequence[str], line: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _most_probable(top: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(f"{one['label']} {one['score']:.2f}" for one in top)
+    return ", ".join(f"{choice['label']} {choice['score']:.2f}" for choice in top)
 
 
 @command
@@ -210,11 +210,11 @@ def _lines(predictor: "Predictor", examples: list[Any]) -> Iterator[tuple[Sequen
 def _predict(predictor: "Predictor", examples: list[Any]) -> "Iterator[tuple[Any, Prediction]]":
     """Each example with its prediction; if one is refused, those before it are still returned."""
     try:
-        found = predictor.predict(examples)
+        predictions = predictor.predict(examples)
     except DataFault:
         if len(examples) == 1:
             raise
         for example in examples:
             yield from _predict(predictor, [example])
         return
-    yield from zip(examples, found, strict=True)
+    yield from zip(examples, predictions, strict=True)

@@ -52,10 +52,10 @@ def show(
         plain = resolved.recipe.model_dump(mode="json")
         console.output(dump(resolved.recipe).rstrip("\n"), result={"recipe": plain, "sources": resolved.sources})
         return
-    found = [key for key in resolved.sources if key == why or key.startswith(f"{why}.")]
-    if not found:
+    matching = [key for key in resolved.sources if key == why or key.startswith(f"{why}.")]
+    if not matching:
         raise _no_such("key", why, list(resolved.sources))
-    history = {key: resolved.why(key) for key in found}
+    history = {key: resolved.why(key) for key in matching}
     lines = [f"{key}: " + " < ".join(f"{value} ({place})" for place, value in steps) for key, steps in history.items()]
     result = {key: [{"where": place, "value": value} for place, value in steps] for key, steps in history.items()}
     console.output("\n".join(lines), result=result)
@@ -130,11 +130,11 @@ def _row(key: "Key", width: int) -> str:
     return f"{key.name:<{width}}  {key.type}{of}. {default}{key.meaning}".rstrip()
 
 
-def _no_such(what: str, word: str, words: list[str]) -> Exception:
+def _no_such(noun: str, word: str, words: list[str]) -> Exception:
     from mini_tf.recipe.values import show
     from mini_tf.system.errors import UsageFault, suggest
 
-    return UsageFault(f"no such {what} {show(word)}", hint=suggest(word, words, "see `minitf recipe keys`"))
+    return UsageFault(f"no such {noun} {show(word)}", hint=suggest(word, words, "see `minitf recipe keys`"))
 
 
 @command

@@ -96,9 +96,9 @@ def stats(
 ) -> None:
     from mini_tf.data.tokenization.coverage import count_pieces_by_length, text_statistics
 
-    given = [] if text is None else [text]
-    one_source(given, input)
-    refuse_non_utf8(given)
+    texts = [] if text is None else [text]
+    one_source(texts, input)
+    refuse_non_utf8(texts)
     tokenizer = open_tokenizer(console, source)
     result: dict[str, Any] = {
         "kind": tokenizer.kind,
@@ -147,10 +147,10 @@ def _content(file: Path) -> str:
     from mini_tf.system.safe_files import file_type
 
     try:
-        with file.open("rb") as given:  # a pipe too: -i <(command)
-            if (what := file_type(os.fstat(given.fileno()).st_mode)) == "a device":  # some never end
-                raise DataFault(f"--input {file}: it is {what}", where=[str(file)])
-            data = given.read()
+        with file.open("rb") as stream:  # a pipe too: -i <(command)
+            if (kind := file_type(os.fstat(stream.fileno()).st_mode)) == "a device":  # some never end
+                raise DataFault(f"--input {file}: it is {kind}", where=[str(file)])
+            data = stream.read()
         return data.decode("utf-8").removeprefix("\ufeff")
     except OSError as error:
         raise DataFault(f"--input {file}: {error.strerror}", where=[str(file)]) from error
@@ -165,7 +165,9 @@ def _measured_lines(measured: dict[str, Any]) -> list[str]:
     lines = [f"{name.replace('_', ' '):<16} {_number(measured[name]):>12}" for name in names]
     lines += [f"{'vocabulary used':<16} {measured['vocabulary_used']:>12.1%}"]
     for words, key in (("most frequent", "most_frequent"), ("least frequent", "least_frequent")):
-        lines += [f"{words + ':':<16} " + ", ".join(f"{one['piece']!r} {one['count']:,}" for one in measured[key])]
+        lines += [
+            f"{words + ':':<16} " + ", ".join(f"{token['piece']!r} {token['count']:,}" for token in measured[key])
+        ]
     if measured["unknown"]:
         lines += ["unknown:         " + ", ".join(f"{text!r} {n:,}" for text, n in measured["unknown"].items())]
     first = measured["difference"]

@@ -183,12 +183,14 @@ def _apart(split: DataSplit, trained: np.ndarray, held_out: np.ndarray, hasher: 
     shared = np.intersect1d(trained, held_out)
     if not len(shared):
         return split
-    what = f"{len(shared)} of {len(trained)} different training {hasher.unit} are also in the validation data"
+    overlap = f"{len(shared)} of {len(trained)} different training {hasher.unit} are also in the validation data"
     if len(shared) == len(trained):
-        raise DataFault(f"data.train: {name}: {what} of other sources", hint="give data.val, or leave the source out")
+        raise DataFault(
+            f"data.train: {name}: {overlap} of other sources", hint="give data.val, or leave the source out"
+        )
     removed = frozenset(shared.tolist())
     parts = [replace(part, read=partial(_without, part, removed, hasher)) for part in split.parts]
-    return replace(split, parts=parts, notes=(*split.notes, f"{what} of other sources; they were removed"))
+    return replace(split, parts=parts, notes=(*split.notes, f"{overlap} of other sources; they were removed"))
 
 
 def _without(

@@ -123,11 +123,11 @@ class Files:
             names = column_names(source, reader.columns) if self.dataset.FURTHER_TEXTS else ()
             absent = {*reader.columns.optional}.difference(names)
             for name in (name for name in names if name not in read):
-                what, common_name = f"{source.name}: the column {short(name)!r} is not read", name.strip().lower()
+                unread, common_name = f"{source.name}: the column {short(name)!r} is not read", name.strip().lower()
                 if common_name in self.dataset.FURTHER_TEXTS:
-                    yield f"{what}, though it may be a part of the input"
+                    yield f"{unread}, though it may be a part of the input"
                 elif near := get_close_matches(common_name, absent, n=1, cutoff=SIMILAR):
-                    yield f"{what}; did you mean {near[0]!r}?"
+                    yield f"{unread}; did you mean {near[0]!r}?"
             if source.format == "txt" and is_json(source):
                 note = "it is JSON, which is read as plain text; as lines of JSON in a .jsonl file a column is read"
                 yield f"{source.name}: {note}"

@@ -127,7 +127,7 @@ class ExampleHasher:
         """`scan` of all parts; each process of the team reads its own ones. DataFault if there are no examples."""
 
         def scan_share() -> tuple[str, int]:
-            parts = examples.team.own(examples.parts, lambda part: part.size)
+            parts = examples.team.assigned(examples.parts, lambda part: part.size)
             hashes, characters = self.scan(read_all(parts))
             return base64.b64encode(hashes.tobytes()).decode(), characters
 
@@ -151,8 +151,8 @@ def hold_out(examples: Examples, hasher: ExampleHasher, share: float) -> DataSpl
     hashes, characters = hasher.scan_together(examples)
     distinct = np.unique(hashes)
     if len(distinct) < 2:
-        what = f"{len(distinct)} different {hasher.unit}"
-        raise DataFault(f"data.train: {what}; at least 2 are needed, one for validation")
+        shortage = f"{len(distinct)} different {hasher.unit}; at least 2 are needed"
+        raise DataFault(f"data.train: {shortage}, one for validation")
     if len(distinct) < MIN_EXAMPLES:
         last = int(hashes[-1])
         notes = (f"fewer than {MIN_EXAMPLES} different {hasher.unit}: the last one is the validation data",)
@@ -181,9 +181,9 @@ def hold_out_fold(examples: Examples, hasher: ExampleHasher, folds: int, fold: i
     hashes, characters = hasher.scan_together(examples)
     distinct = np.unique(hashes)
     if len(distinct) < folds:
-        what = f"{len(distinct)} different {hasher.unit}; at least {folds} are needed"
+        shortage = f"{len(distinct)} different {hasher.unit}; at least {folds} are needed"
         hint = f"data.split.folds={len(distinct)}" if len(distinct) > 1 else ""
-        raise DataFault(f"data.train: {what}, one for each fold of data.split", hint=hint)
+        raise DataFault(f"data.train: {shortage}, one for each fold of data.split", hint=hint)
     if hasher.stratum is not None:
         with examples.team.group.independently():
             fold_hashes = frozenset(_by_stratum(examples.read(), hasher)[fold - 1 :: folds])
@@ -212,8 +212,8 @@ def split_as_given(train: Examples, val: Examples, hasher: ExampleHasher) -> Dat
         raise DataFault(f"data.val: all of its {len(shared)} {hasher.unit} are also in data.train", hint=hint)
     removed = frozenset(val_hashes[shared].tolist())
     parts = val.map(lambda part: (example for hash_, example in hasher.hashed(part) if hash_ not in removed))
-    what = f"{int(shared.sum())} of {len(shared)} {hasher.unit} of data.val are also in data.train"
-    notes = (f"{what}; they were removed from data.val",) if removed else ()
+    overlap = f"{int(shared.sum())} of {len(shared)} {hasher.unit} of data.val are also in data.train"
+    notes = (f"{overlap}; they were removed from data.val",) if removed else ()
     parts_of_both = [*as_split(train, "train"), *as_split(replace(val, parts=parts), "val")]
     return DataSplit(parts_of_both, n_train + n_val, notes)
 

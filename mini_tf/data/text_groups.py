@@ -90,8 +90,8 @@ class TextGroups(Packing):
         tokens = np.bincount(self._views[2], self._view_lengths, minlength=n)
         size = self.group or min(max(2, int(context // np.quantile(tokens, FITTING))), max(2, context // shortest))
         if shortest * min(size, max(2, n)) > context:
-            what = f"{size} examples of {int(views.max())} texts do not fit into a row of {context} tokens"
-            raise DataFault(f"train.context: {what}", hint=f"train.context={shortest * size} at least")
+            fault = f"{size} examples of {int(views.max())} texts do not fit into a row of {context} tokens"
+            raise DataFault(f"train.context: {fault}", hint=f"train.context={shortest * size} at least")
         return size
 
     @property

@@ -70,7 +70,7 @@ def write_stores(
         (share := folder / f"share-{team.rank}").mkdir()
         coverages, writers, dropped = new_coverages(), dict[str, Writer](), Counter[str]()
         with ExitStack() as files:
-            for batch, size, source in _batches(team.own(parts, lambda part: part.size), dataset):
+            for batch, size, source in _batches(team.assigned(parts, lambda part: part.size), dataset):
                 examples = [example for _, example in batch]
                 encoded = dataset.encode(examples, tokenizers, labels)
                 for role, coverage in coverages.items():

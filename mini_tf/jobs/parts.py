@@ -238,7 +238,7 @@ def training_of(parts: Parts, extensions: Iterable[tuple[int, int]], optimizer: 
     rows = parts.setup.micro_batch_size
     return Training(
         task=parts.task,
-        feed=Feed(parts.plan, parts.train, parts.prepare, rows, reduction.own, schedule.progress),
+        feed=Feed(parts.plan, parts.train, parts.prepare, rows, reduction.assigned, schedule.progress),
         optimizer=optimizer,
         schedule=schedule,
         setup=parts.setup,

@@ -113,20 +113,20 @@ class Optimizer(ABC):
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Copy the tensors of `state_tensors`. Raises ValueError before any copy if names, shapes or dtypes differ."""
-        own = self.state_tensors()
-        if differing := sorted(own.keys() ^ tensors.keys()):
+        expected = self.state_tensors()
+        if differing := sorted(expected.keys() ^ tensors.keys()):
             shown = ", ".join(differing[:5])
             raise ValueError(
                 f"optimizer state does not match the model: {shown} ({len(differing)} names missing or unexpected)"
             )
-        for name, tensor in own.items():
-            given = tensors[name]
-            if (given.shape, given.dtype) != (tensor.shape, tensor.dtype):
+        for name, tensor in expected.items():
+            saved = tensors[name]
+            if (saved.shape, saved.dtype) != (tensor.shape, tensor.dtype):
                 raise ValueError(
-                    f"optimizer state {name}: {given.dtype} {list(given.shape)} must be {tensor.dtype}"
+                    f"optimizer state {name}: {saved.dtype} {list(saved.shape)} must be {tensor.dtype}"
                     f" {list(tensor.shape)}"
                 )
-        for name, tensor in own.items():
+        for name, tensor in expected.items():
             self._copy(tensor, tensors[name])
         self.step_count = int(tensors["step"])
 

@@ -126,18 +126,18 @@ class Muon(AdamW):
                 torch._foreach_mul_(tensors, 1 - lr * lr_scale * decay)
         for (n_rows, n_columns), group in _by_shape(matrices).items():
             updates = orthogonalize(
-                torch.stack([one.grad for one in group]).to(self.matmul_dtype), self.settings.orthogonal_steps
+                torch.stack([part.grad for part in group]).to(self.matmul_dtype), self.settings.orthogonal_steps
             )
-            steps, scales = list(updates.to(group[0].matrix.dtype).unbind()), [one.lr_scale for one in group]
+            steps, scales = list(updates.to(group[0].matrix.dtype).unbind()), [part.lr_scale for part in group]
             if any(scale != 1.0 for scale in scales):
                 torch._foreach_mul_(steps, scales)
             # Scale the update of a tall matrix so that its outputs have the same RMS as its inputs.
             step_size = lr * max(1.0, n_rows / n_columns) ** 0.5
             if isinstance(step_size, Tensor):  # alpha must be a number
                 torch._foreach_mul_(steps, step_size)
-                torch._foreach_add_([one.matrix for one in group], steps, alpha=-1)
+                torch._foreach_add_([part.matrix for part in group], steps, alpha=-1)
             else:
-                torch._foreach_add_([one.matrix for one in group], steps, alpha=-step_size)
+                torch._foreach_add_([part.matrix for part in group], steps, alpha=-step_size)
 
 
 class _Matrix(NamedTuple):

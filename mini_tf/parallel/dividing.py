@@ -145,7 +145,7 @@ class Team:
         """About how much of `total` each process does."""
         return total // self.size
 
-    def own(self, items: Sequence[Item], size: Callable[[Item], int]) -> Sequence[Item]:
+    def assigned(self, items: Sequence[Item], size: Callable[[Item], int]) -> Sequence[Item]:
         """The items of this process: consecutive ones, for each process of about the same size in sum."""
         sizes = list(map(size, items))
         total, ends = max(1, sum(sizes)), accumulate(sizes)

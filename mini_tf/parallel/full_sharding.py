@@ -31,14 +31,14 @@ def own_rows(tensor: Tensor) -> Tensor:
     return divided.to_local().detach() if is_divided(tensor) else tensor.detach()
 
 
-def divided_as(other: Tensor, own: Tensor) -> Tensor:
-    """The tensor of which `own` has the rows of this process, of the shape of `other` and divided as it is."""
+def divided_as(other: Tensor, rows: Tensor) -> Tensor:
+    """The tensor of which `rows` are those of this process, of the shape of `other` and divided as it is."""
     from torch.distributed.tensor import DTensor, Shard
 
     if not isinstance(other, DTensor):
-        return own
+        return rows
     mesh, shape, stride = other.device_mesh, other.shape, other.stride()
-    return DTensor.from_local(own, mesh, [Shard(0)], run_check=False, shape=shape, stride=stride)
+    return DTensor.from_local(rows, mesh, [Shard(0)], run_check=False, shape=shape, stride=stride)
 
 
 @torch.no_grad()
@@ -78,9 +78,9 @@ class RowOptimizer(Optimizer):
         self.parameters = {name: p._replace(tensor=own_rows(p.tensor)) for name, p in parameters.items()}
         whole = {name: p.tensor.numel() for name, p in parameters.items() if settings.needs_whole(p)}
         self.owners = owners(whole, group.world_size)
-        own = {name: p for name, p in self.parameters.items() if name not in self.owners}
-        own |= {name: _stand_in(p) for name, p in parameters.items() if self.owners.get(name) == group.rank}
-        self.inner: Optimizer = settings.build(own, matmul_dtype)
+        local = {name: p for name, p in self.parameters.items() if name not in self.owners}
+        local |= {name: _stand_in(p) for name, p in parameters.items() if self.owners.get(name) == group.rank}
+        self.inner: Optimizer = settings.build(local, matmul_dtype)
         for name, owner in self.owners.items():  # one after the other; a moment may begin with the weights
             with group.communication():
                 weights = gathered(self.divided[name].detach())
@@ -236,7 +236,7 @@ class ReduceScatter(Reduction):
         self.divided = divided
 
     def spare(self, n: int) -> int:
-        return -(-n // self.group.world_size) - len(self.own(n))
+        return -(-n // self.group.world_size) - len(self.assigned(n))
 
     @contextmanager
     def micro_batch(self, micro: int, n: int) -> Iterator[None]:

@@ -32,13 +32,13 @@ class Reduction:
     def refuse(cls, group: ProcessGroup) -> None:
         """Raise UsageFault if it cannot add over this number of processes."""
 
-    def own(self, n: int) -> range:
+    def assigned(self, n: int) -> range:
         """The micro-batches of this process, out of `n`; contiguous, in the order of ranks."""
         rank, size = self.group.rank, self.group.world_size
         return range(n * rank // size, n * (rank + 1) // size)
 
     def spare(self, n: int) -> int:
-        """Passes besides `own` whose results are dropped, where all processes must call the model equally often."""
+        """Passes besides `assigned` whose results are dropped, where all processes call the model equally often."""
         return 0
 
     def forward(self, task: nn.Module) -> nn.Module:
@@ -98,7 +98,7 @@ class Tree(Reduction):
             fault = f"runtime.reduce: a tree needs 1, 2, 4, 8, ... processes, not {group.world_size}"
             raise UsageFault(fault, hint=f"start {below} or {2 * below} processes, or runtime.reduce=sum")
 
-    def own(self, n: int) -> range:
+    def assigned(self, n: int) -> range:
         """An aligned subtree of the least power of two of micro-batches that suffices; the last ones may have fewer."""
         block = 1 << (-(-n // self.group.world_size) - 1).bit_length()
         return range(min(n, block * self.group.rank), min(n, block * (self.group.rank + 1)))
@@ -134,7 +134,7 @@ class Overlap(Reduction):
         return self._ddp
 
     def micro_batch(self, micro: int, n: int) -> AbstractContextManager[Any]:
-        if self.group.world_size == 1 or (n >= self.group.world_size and micro == self.own(n)[-1]):
+        if self.group.world_size == 1 or (n >= self.group.world_size and micro == self.assigned(n)[-1]):
             return self.group.communication()
         return self._ddp.no_sync()
 

@@ -110,10 +110,10 @@ class ShardedOptimizer(Optimizer):
     ) -> None:
         self.parameters, self.step_count, self.group = dict(parameters), 0, group
         self.owners = owners({name: p.tensor.numel() for name, p in parameters.items()}, group.world_size)
-        own = {name: p for name, p in self.parameters.items() if self.owners[name] == group.rank}
-        self.inner: Optimizer = settings.build(own, matmul_dtype)
+        local = {name: p for name, p in self.parameters.items() if self.owners[name] == group.rank}
+        self.inner: Optimizer = settings.build(local, matmul_dtype)
         self.state = {
-            name: self.inner.state[name] if name in own else settings.moments(on_meta(p))
+            name: self.inner.state[name] if name in local else settings.moments(on_meta(p))
             for name, p in self.parameters.items()
         }
 

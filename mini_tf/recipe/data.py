@@ -174,11 +174,11 @@ class Data(Section):
     """Read training rows from the files in every step, without an encoded copy on disk: txt, jsonl, parquet."""
 
     @classmethod
-    def inherited(cls, below: Mapping[str, Any], given: Set[str]) -> dict[str, Any]:
-        if not given & {"train", "val"}:
+    def inherited(cls, below: Mapping[str, Any], keys: Set[str]) -> dict[str, Any]:
+        if not keys & {"train", "val"}:
             return dict(below)
         inherited = {key: node for key, node in below.items() if key != "home"}
-        columns = inherited["fields"].value if "fields" in inherited and "fields" not in given else None
+        columns = inherited["fields"].value if "fields" in inherited and "fields" not in keys else None
         if isinstance(columns, dict) and columns and all(str(column.value).isdigit() for column in columns.values()):
             inherited["field_numbers"] = inherited.pop("fields")
         return inherited

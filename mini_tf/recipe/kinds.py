@@ -75,8 +75,8 @@ class Section(BaseModel):
         return {name: text for section in sections for name, text in field_docstrings(section).items()}
 
     @classmethod
-    def inherited(cls, below: Mapping[str, Any], given: Set[str]) -> dict[str, Any]:
-        """The keys of an earlier level (with YAML nodes) that stay in effect if a later level sets `given`."""
+    def inherited(cls, below: Mapping[str, Any], keys: Set[str]) -> dict[str, Any]:
+        """The keys of an earlier level (with YAML nodes) that stay in effect if a later level sets `keys`."""
         return dict(below)
 
     def rules(self) -> Rules:
@@ -89,8 +89,8 @@ class Section(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _check(cls: type[Self], given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        data = cls._read(given)
+    def _check(cls: type[Self], section: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        data = cls._read(section)
         try:
             made = handler(data)
         except Faults as error:
@@ -102,21 +102,21 @@ class Section(BaseModel):
         return made
 
     @classmethod
-    def _read(cls, given: Any) -> Any:
-        """`given` with each scalar converted to its field's type; a missing or empty section has its defaults."""
-        if is_blank(given):
-            given = {}
-        if not isinstance(given, dict):
-            return given
+    def _read(cls, section: Any) -> Any:
+        """`section` with each scalar converted to its field's type; a missing or empty section has its defaults."""
+        if is_blank(section):
+            section = {}
+        if not isinstance(section, dict):
+            return section
         data: dict[str, Any] = {}
         for name, field in cls.model_fields.items():
-            if name in given:
-                data[name] = _with_default_kind(fit(given[name], field.annotation, field.metadata), field)
+            if name in section:
+                data[name] = _with_default_kind(fit(section[name], field.annotation, field.metadata), field)
             elif field.is_required() and isinstance(field.annotation, type) and issubclass(field.annotation, Section):
                 data[name] = {}
             elif field.is_required() and any(isinstance(mark, KindOf) for mark in field.metadata):
                 data[name] = None  # KindOf then lists the kinds in its error
-        return data | {name: value for name, value in given.items() if name not in data}
+        return data | {name: value for name, value in section.items() if name not in data}
 
 
 class Kind(Section):
@@ -142,13 +142,13 @@ def _path(key: str) -> tuple[str, ...]:
 
 def _with_default_kind(value: Any, field: Any) -> Any:
     """Add the field's default kind to a mapping without `kind`, or to an empty value."""
-    given = {} if is_blank(value) else value
-    if not isinstance(given, dict) or "kind" in given or field.is_required():
+    mapping = {} if is_blank(value) else value
+    if not isinstance(mapping, dict) or "kind" in mapping or field.is_required():
         return value
     default = field.get_default(call_default_factory=True)
     if isinstance(default, tuple) and len(default) == 1:
         default = default[0]
-    return {"kind": default.kind} | given if isinstance(default, Kind) else value
+    return {"kind": default.kind} | mapping if isinstance(default, Kind) else value
 
 
 def listing(package: str) -> tuple[str, ...]:
@@ -261,8 +261,8 @@ class KindOf:
     def read(self, value: Any) -> Kind:
         if isinstance(value, Kind):
             return value
-        given = dict(value) if isinstance(value, dict) else {}
-        word = given.pop("kind", None) if isinstance(value, dict) else value
+        fields = dict(value) if isinstance(value, dict) else {}
+        word = fields.pop("kind", None) if isinstance(value, dict) else value
         words = self._names()
         if not isinstance(word, str) or not word:
             got = "" if word is None else f", got {show(word)}"
@@ -274,7 +274,7 @@ class KindOf:
             settings = settings_of(self.package, words[word])
         except KindFault as fault:
             raise invalid(f"{fault.message}; {fault.hint}", "no_such_kind") from None
-        return settings.model_validate(given)
+        return settings.model_validate(fields)
 
     def write(self, value: Kind, info: core_schema.SerializationInfo) -> dict[str, Any]:
         return {"kind": value.kind} | value.model_dump(mode=info.mode, exclude_defaults=info.exclude_defaults)

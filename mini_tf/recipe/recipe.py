@@ -42,9 +42,9 @@ class Recipe(Section):
     """Bounds on metrics that --expect checks: {val.loss: "<1.9"}."""
 
     @classmethod
-    def _read(cls, given: Any) -> Any:
+    def _read(cls, section: Any) -> Any:
         """Also fills in the model's default objective."""
-        data = super()._read(given)
+        data = super()._read(section)
         if not isinstance(data, dict):
             return data
         objective, model = data.get("objective") or {}, data.get("model")

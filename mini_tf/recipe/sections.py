@@ -128,8 +128,8 @@ class Train(Section):
     """Training loss above which the run ends as diverged (exit code 7)."""
 
     @classmethod
-    def inherited(cls, below: Mapping[str, Any], given: Set[str]) -> dict[str, Any]:
-        replaced = {key for group in (HORIZONS, BATCHES) if given & {*group} for key in group}
+    def inherited(cls, below: Mapping[str, Any], keys: Set[str]) -> dict[str, Any]:
+        replaced = {key for group in (HORIZONS, BATCHES) if keys & {*group} for key in group}
         return {key: node for key, node in below.items() if key not in replaced}
 
     def rules(self) -> Rules:
@@ -180,10 +180,10 @@ class Adapter(Section):
     """Merge the adapter into the matrices of model.safetensors; checkpoints keep it separate."""
 
     @classmethod
-    def _read(cls, given: Any) -> Any:
-        if isinstance(given, str) and given == "lora":
+    def _read(cls, section: Any) -> Any:
+        if isinstance(section, str) and section == "lora":
             raise invalid("must be a mapping such as {kind: lora}, got 'lora'")
-        return super()._read(given)
+        return super()._read(section)
 
 
 class Eval(Section):
@@ -289,9 +289,9 @@ class Generate(Section):
         """Whether decoding is deterministic."""
         return self.temperature == 0 or self.top_k == 1
 
-    def with_options(self, given: Mapping[str, Any]) -> "Generate":
+    def with_options(self, options: Mapping[str, Any]) -> "Generate":
         """Replaced by the options of `minitf generate`, by name; UsageFault for a value out of range."""
-        replaced = {name: value for name, value in given.items() if name in type(self).model_fields}
+        replaced = {name: value for name, value in options.items() if name in type(self).model_fields}
         for name, value in replaced.items():
             try:
                 type(self)(**{name: value})

@@ -57,23 +57,23 @@ def _decoded(lines: BinaryIO, name: str) -> Iterator[str]:
         yield text.removeprefix(_BYTE_ORDER_MARK) if number == 1 else text
 
 
-def refuse_non_utf8(texts: Iterable[str], what: str = "a text") -> None:
-    """UsageFault for an argument that is not UTF-8, which Python passes on as lone surrogates. what: its name, "a
+def refuse_non_utf8(texts: Iterable[str], noun: str = "a text") -> None:
+    """UsageFault for an argument that is not UTF-8, which Python passes on as lone surrogates. noun: its name, "a
     prompt".
     """
     for text in texts:
         if any("\ud800" <= character <= "\udfff" for character in text):
-            raise UsageFault(f"{what} is not UTF-8: {text}")
+            raise UsageFault(f"{noun} is not UTF-8: {text}")
 
 
 def one_source(
-    texts: Collection[str] | None, file: Path | None, what: str = "texts", settings: Collection[str] = ()
+    texts: Collection[str] | None, file: Path | None, noun: str = "texts", settings: Collection[str] = ()
 ) -> None:
     """UsageFault if both arguments and --input are given, or an argument is no text but the name of a file or a
-    setting. what: the name of the arguments, "prompts". settings: names of options that belong to the command.
+    setting. noun: the name of the arguments, "prompts". settings: names of options that belong to the command.
     """
     if texts and file is not None:
-        raise UsageFault(f"both {what} and --input {file} were given", hint="give one of them")
+        raise UsageFault(f"both {noun} and --input {file} were given", hint="give one of them")
     for text in texts or ():
         setting = re.match(r"([a-z_]+)=\S+$", text)
         if setting and setting[1] in settings:

@@ -26,7 +26,7 @@ INFO = "facts.json"
 
 
 class DeviceSettings(BaseModel):
-    """`Setup.found` of the process whose step diverged."""
+    """`Setup.settings` of the process whose step diverged."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 

@@ -36,11 +36,11 @@ def check_task_arguments(recipe: str | None, overrides: list[str], words: Sequen
 
     words: all words of the command line, which the command to give repeats; None: the recipe and the overrides.
     """
-    data, given = data_overrides(overrides), {override.partition("=")[0] for override in overrides}
+    data, keys = data_overrides(overrides), {override.partition("=")[0] for override in overrides}
     words = [*([] if recipe is None else [recipe]), *overrides] if words is None else words
     if recipe is None:
         _refuse_without_recipe(words, data)
-    if data and "model.init_from" not in given and is_run(Path(run_of(recipe) or "")):
+    if data and "model.init_from" not in keys and is_run(Path(run_of(recipe) or "")):
         task = _task_of(data) or recipe
         at = [*words, recipe].index(recipe)  # the same word may also name the new run
         other = shlex.join([*words[:at], task, *words[at + 1 :], f"model.init_from={recipe}"])

@@ -74,8 +74,8 @@ def gradient_problem(gradients: Mapping[str, Tensor | None], norm: float, group:
     group: processes that have a part of the gradients each; collective.
     """
     here = [name for name, grad in gradients.items() if grad is not None and not bool(grad.isfinite().all())]
-    found = {name for some in (group or ProcessGroup()).all_gather(here) for name in some}
-    bad = [name for name in gradients if name in found]
+    not_finite = {name for some in (group or ProcessGroup()).all_gather(here) for name in some}
+    bad = [name for name in gradients if name in not_finite]
     named = f" (in {', '.join(bad[:3])}{', ...' if len(bad) > 3 else ''})" if bad else ""
     return Problem(f"the gradient norm is {norm}{named}, but must be finite", parameters=tuple(bad))
 

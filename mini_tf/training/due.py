@@ -72,10 +72,10 @@ class EvaluationSchedule:
 
     def tokens(self, horizon: Horizon) -> int | None:
         """Validation tokens of an evaluation during training; None = all, so the last one need not be repeated."""
-        given = self.recipe.eval.tokens
-        if given is None or (count := self.count(horizon)) == 1:
+        setting = self.recipe.eval.tokens
+        if setting is None or (count := self.count(horizon)) == 1:
             return None
-        tokens = max(FEWEST, int(self._budget(self._steps(horizon)) / count)) if given == "auto" else given
+        tokens = max(FEWEST, int(self._budget(self._steps(horizon)) / count)) if setting == "auto" else setting
         return tokens if tokens < self.val_tokens else None
 
     def _max_count(self, steps: int) -> int:
@@ -111,14 +111,14 @@ class Due:
             return self._part_passed("line", report, LOG_LINES) or report.step in FIRST_LOGGED
         return report.step in FIRST_LOGGED or report.step % max(1, math.ceil(self.horizon.steps / LOG_LINES)) == 0
 
-    def _interval_passed(self, what: str, report: Report) -> bool:
+    def _interval_passed(self, event: str, report: Report) -> bool:
         if self.recipe.eval.every_steps == "auto" and self.horizon.steps is None:
-            return self._part_passed(what, report, self.evaluations.count_within(self.horizon.seconds or 0.0))
+            return self._part_passed(event, report, self.evaluations.count_within(self.horizon.seconds or 0.0))
         return report.step % self.evaluations.interval(self.horizon.steps or 0) == 0
 
-    def _part_passed(self, what: str, report: Report, parts: int) -> bool:
+    def _part_passed(self, event: str, report: Report, parts: int) -> bool:
         """Whether another of `parts` equal parts of the training time has passed."""
         part = int(report.seconds / (self.horizon.seconds or 1) * parts)
-        passed = part > self._passed.get(what, 0)
-        self._passed[what] = max(part, self._passed.get(what, 0))
+        passed = part > self._passed.get(event, 0)
+        self._passed[event] = max(part, self._passed.get(event, 0))
         return passed

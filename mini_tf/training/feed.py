@@ -28,8 +28,8 @@ class Feed:
     packing: Packing
     prepare: Callable[[Rows], Batch]
     micro_batch_size: int
-    own: Callable[[int], range] = range
-    """The micro-batches of this process, out of a number of them (`Reduction.own`); by default all."""
+    assigned: Callable[[int], range] = range
+    """The micro-batches of this process, out of a number of them (`Reduction.assigned`); by default all."""
     progress: Callable[[int], float] = lambda step: 0.5
 
     @property
@@ -46,12 +46,12 @@ class Feed:
         """This process's micro-batches of step number `step` (from 0), on the CPU."""
         chosen = rows_of(self.plan, step)
         bounds = self.bounds(len(chosen.rows))
-        own = [bounds[micro] for micro in self.own(len(bounds))]
+        assigned = [bounds[micro] for micro in self.assigned(len(bounds))]
         if self.plan.reads_own_rows:
-            parts = (StepRows(*(array[first:last] for array in chosen)) for first, last in own)
+            parts = (StepRows(*(array[first:last] for array in chosen)) for first, last in assigned)
             return [self.prepare(self._rows(part, step)) for part in parts]
         rows = self._rows(chosen, step)  # of all processes, since they decide to which length rows are padded
-        return [self.prepare(rows.slice(first, last)) for first, last in own]
+        return [self.prepare(rows.slice(first, last)) for first, last in assigned]
 
     def n_micro_of(self, step: int) -> int:
         """Number of micro-batches of step number `step`, of all processes."""

@@ -145,8 +145,8 @@ def train(
     steps = CapturedSteps(training, CUDAGraphs(device)) if training.setup.graphs else EagerSteps(training)
     with prefetch(training.feed, at.step, device.type != "cpu", pinned=device.type == "cuda") as upcoming:
         for batches in upcoming:
-            own = _sum_by_name(count for batch in batches for count in batch.counts.items())
-            together = group.all_gather([own, clock() - start_time])
+            local_counts = _sum_by_name(count for batch in batches for count in batch.counts.items())
+            together = group.all_gather([local_counts, clock() - start_time])
             if training.schedule.finished(at.step, now := together[0][1]):
                 return
             lr = training.schedule.lr(at.step, now)

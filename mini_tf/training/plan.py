@@ -118,7 +118,7 @@ class TokenPlan(Plan):
         edges = _edges(int(self.lengths.max()))
         bucket_ids = np.searchsorted(edges, self.lengths)
         buckets, pending = list[np.ndarray](), np.empty(0, np.int64)
-        for rows in (np.flatnonzero(bucket_ids == one) for one in np.unique(bucket_ids)[::-1]):
+        for rows in (np.flatnonzero(bucket_ids == bucket) for bucket in np.unique(bucket_ids)[::-1]):
             if len(pending):
                 longest = int(self.lengths[pending].max())
                 if len(pending) * longest >= self.batch_tokens or 3 * int(self.lengths[rows].max()) < 2 * longest:
@@ -259,9 +259,9 @@ class MixturePlan(Plan):
         epochs, positions = np.divmod(ordinal, sizes[source])
         rows = np.empty_like(positions)
         for of_source, epoch in {*zip(source.tolist(), epochs.tolist(), strict=True)}:
-            own = (source == of_source) & (epochs == epoch)
+            mask = (source == of_source) & (epochs == epoch)
             seed = seed_of(self.seed, "epoch", epoch, of_source)
-            rows[own] = self.firsts[of_source] + permute(positions[own], int(sizes[of_source]), seed)
+            rows[mask] = self.firsts[of_source] + permute(positions[mask], int(sizes[of_source]), seed)
         return StepRows(rows, epochs, splitmix64(seed_of(self.seed, "rows", step), index))
 
 

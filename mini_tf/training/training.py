@@ -67,7 +67,7 @@ class EagerSteps:
         training, measured = self.training, dict[Key, Tensor | int]()
         n, reduction = training.feed.n_micro_of(step), training.reduction
         factors = {name: training.weights.get(name, 1.0) / max(count, 1) for name, count in counts.items()}
-        for micro, batch in zip(training.feed.own(n), batches, strict=True):
+        for micro, batch in zip(training.feed.assigned(n), batches, strict=True):
             training.setup.seed(seed_of(training.seed, step, micro))
             with reduction.micro_batch(micro, n):
                 sums = self._forward_backward(batch, states.get(micro), factors, scale)
@@ -108,7 +108,9 @@ class EagerSteps:
 
     def _any_batch(self, batches: list[Batch], step: int) -> Batch:
         """A micro-batch of the step: the last one of this process, or of another one where this one has none."""
-        return batches[-1] if batches else replace(self.training.feed, own=lambda n: range(1)).micro_batches(step)[0]
+        if batches:
+            return batches[-1]
+        return replace(self.training.feed, assigned=lambda n: range(1)).micro_batches(step)[0]
 
 
 def fetch(measured: Mapping[Key, Tensor | int], device: torch.device) -> dict[Key, float]:
@@ -127,17 +129,17 @@ def stream_states(training: Training, step: int, saved: State | None) -> dict[in
     task, feed = training.task, training.feed
     if not feed.plan.stream:
         return {}
-    own = feed.own(feed.n_micro)
+    assigned = feed.assigned(feed.n_micro)
     with training.sharding.whole():  # the model is called, and whole weights may not fit on the device otherwise
         if saved is None:
             if step:
                 raise RunFault(f"the stream state after step {step} is missing", hint="--fresh starts over")
-            return {micro: task.start(feed.micro_batch_size) for micro in own}  # type: ignore[operator]
+            return {micro: task.start(feed.micro_batch_size) for micro in assigned}  # type: ignore[operator]
         if saved.keys() != {str(micro) for micro in range(feed.n_micro)}:
             size = feed.plan.batch_size // len(saved)
             fault = f"the stream was saved in micro-batches of {size} rows; train.micro_batch_size is"
             raise RunFault(f"{fault} {feed.micro_batch_size}", hint=f"train.micro_batch_size={size}")
-        batches = zip(own, feed.micro_batches(step), strict=True)
+        batches = zip(assigned, feed.micro_batches(step), strict=True)
         return {micro: _validated(task, training.setup, batch, saved[str(micro)], micro) for micro, batch in batches}
 
 

@@ -233,8 +233,8 @@ def reduced(kind: str, group: ProcessGroup, grads: list[list[Tensor | None]]) ->
     parameters = [torch.zeros(shape, requires_grad=True) for shape in SHAPES]
     reduction: Reduction = REDUCTIONS[kind](parameters, group)
     for factor in (-2.0, 1.0):
-        own = reduction.own(len(grads))
-        for micro in own:
+        assigned = reduction.assigned(len(grads))
+        for micro in assigned:
             for parameter, grad in zip(parameters, grads[micro], strict=True):
                 if grad is not None:  # as backward does
                     parameter.grad = factor * grad if parameter.grad is None else parameter.grad + factor * grad
@@ -263,7 +263,7 @@ def test_a_sum_is_that_of_all_micro_batches_on_every_process(size: int, n: int) 
 def test_every_micro_batch_belongs_to_one_process_and_order_is_that_of_ranks(reduce: str, size: int) -> None:
     groups = [ProcessGroup(process) for process in process_ranks(size)]
     for n in range(1, 40):
-        shares = [list(REDUCTIONS[reduce]((), group).own(n)) for group in groups]
+        shares = [list(REDUCTIONS[reduce]((), group).assigned(n)) for group in groups]
         assert [micro for share in shares for micro in share] == [*range(n)]
         if reduce == "tree":  # aligned subtrees, as small as possible
             assert max(map(len, shares)) == min(n, next(2**k for k in range(7) if 2**k * size >= n))
@@ -297,7 +297,7 @@ def test_overlap_adds_up_in_the_backward_pass_and_once_only(tmp_path: Path) -> N
         assert (forward is task) == (group.world_size == 1)
         found = []
         for n in steps:
-            for micro in reduction.own(n):
+            for micro in reduction.assigned(n):
                 with reduction.micro_batch(micro, n):
                     forward(micro).backward()
                 reduction.add()
@@ -456,7 +456,7 @@ def test_an_error_of_a_member_is_raised_by_all_processes_that_of_the_lowest_rank
 def test_shares_are_consecutive_and_of_similar_size(size: int) -> None:
     sizes = [5, 1, 1, 8, 3, 2, 2, 9, 4, 1, 6, 6, 0]
     teams = [Team(ProcessGroup(process), range(size)) for process in process_ranks(size)]
-    shares = [[*team.own([*enumerate(sizes)], lambda one: one[1])] for team in teams]
+    shares = [[*team.assigned([*enumerate(sizes)], lambda one: one[1])] for team in teams]
     assert [one for share in shares for one in share] == [*enumerate(sizes)]
     for share in shares:
         assert abs(sum(n for _, n in share) - sum(sizes) / size) <= max(sizes)
@@ -475,7 +475,7 @@ def test_shares_are_consecutive_and_of_similar_size(size: int) -> None:
 )
 def test_an_item_belongs_to_the_process_in_whose_share_its_middle_lies(sizes: list[int], shares: list[int]) -> None:
     teams = [Team(ProcessGroup(process), range(2)) for process in process_ranks(2)]
-    assert [len(team.own(sizes, lambda size: size)) for team in teams] == shares
+    assert [len(team.assigned(sizes, lambda size: size)) for team in teams] == shares
 
 
 def test_a_lost_process_ends_the_threads_that_wait_for_it() -> None:

@@ -44,7 +44,7 @@ TASKS = [Guess() for _ in range(4)]
 def together(group: ProcessGroup, task: nn.Module, kind: str, micro: int) -> Training:
     training = training_of(task, micro=micro, clip=0.5)
     reduction = REDUCTIONS[kind]([p.tensor for p in training.optimizer.parameters.values()], group)
-    return replace(training, reduction=reduction, feed=replace(training.feed, own=reduction.own))
+    return replace(training, reduction=reduction, feed=replace(training.feed, assigned=reduction.assigned))
 
 
 def facts(report: Report) -> list[Any]:

@@ -268,8 +268,8 @@ def trained(kind: str, sharding: Sharding) -> dict[str, Any]:
     reduction = sharding.reduction("sum", optimizer)
     norms, losses = list[float](), list[float]()
     for _ in range(N_STEPS):
-        own = reduction.own(N_MICRO)
-        for micro, weight in [*((micro, 1.0) for micro in own), *[(0, 0.0)] * reduction.spare(N_MICRO)]:
+        assigned = reduction.assigned(N_MICRO)
+        for micro, weight in [*((micro, 1.0) for micro in assigned), *[(0, 0.0)] * reduction.spare(N_MICRO)]:
             with reduction.micro_batch(micro, N_MICRO):
                 (weight * task(micro)).backward()
             reduction.add()

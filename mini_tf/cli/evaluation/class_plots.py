@@ -85,11 +85,11 @@ class ClassPlots:
             files.write_all(console, named, result["confusion"], draw_counts)
         if self.calibration:
             assert isinstance(accumulator, ClassProbabilities), "the pipeline declares the plot"
-            found = calibration(accumulator.probabilities, accumulator.truth)
+            reliability = calibration(accumulator.probabilities, accumulator.truth)
             temperature = trained.decision.temperature if trained.decision is not None else 1.0
-            arrays = {name: getattr(found, name).tolist() for name in ("confidence", "accuracy", "counts")}
-            result["calibration"] = found._asdict() | arrays | {"temperature": temperature}
-            draw = partial(draw_calibration, *found, title, temperature=temperature)
+            arrays = {name: getattr(reliability, name).tolist() for name in ("confidence", "accuracy", "counts")}
+            result["calibration"] = reliability._asdict() | arrays | {"temperature": temperature}
+            draw = partial(draw_calibration, *reliability, title, temperature=temperature)
             files.write_all(console, [self.calibration], result["calibration"], lambda suffix: draw(suffix=suffix))
         return result
 
@@ -102,15 +102,15 @@ class ClassPlots:
             return "", {}
         truth, after, before = accumulator.truth, accumulator.probabilities, accumulator.unscaled
         if before is None:
-            if all(one.decision is None or one.decision.temperature == 1 for one in trained.members):
+            if all(member.decision is None or member.decision.temperature == 1 for member in trained.members):
                 return "", {}
             error = calibration(after, truth).error
             line = "probabilities are the mean of those of the models, each with its temperature"
             return f"{line}: expected calibration error {error:.4f}", {"calibrated": {"ece": error}}
         assert trained.decision is not None
         figures = {
-            "log_loss": [log_loss(one, truth) for one in (before, after)],
-            "ece": [calibration(one, truth).error for one in (before, after)],
+            "log_loss": [log_loss(probabilities, truth) for probabilities in (before, after)],
+            "ece": [calibration(probabilities, truth).error for probabilities in (before, after)],
         }
         changes = {name: f"{first:.4f} -> {last:.4f}" for name, (first, last) in figures.items()}
         temperature = trained.decision.temperature
@@ -152,15 +152,15 @@ def class_options(trained: "Trained", top: int | None, thresholds: Sequence[str]
     """UsageFault if the run predicts no classes, or a threshold is invalid."""
     from mini_tf.pipelines._commands import predict_options
 
-    return predict_options(trained, top, [_threshold(one) for one in thresholds])
+    return predict_options(trained, top, [_threshold(threshold) for threshold in thresholds])
 
 
-def _threshold(given: str) -> tuple[str | None, float]:
+def _threshold(threshold: str) -> tuple[str | None, float]:
     """The class of P or CLASS=P, and its threshold."""
-    named, _, text = given.rpartition("=")
+    named, _, text = threshold.rpartition("=")
     try:
-        return named if "=" in given else None, float(text)
+        return named if "=" in threshold else None, float(text)
     except ValueError:
         raise UsageFault(
-            f"--threshold {given}: must be a probability from 0 to 1", hint="0.8, or CLASS=0.3 for one class"
+            f"--threshold {threshold}: must be a probability from 0 to 1", hint="0.8, or CLASS=0.3 for one class"
         ) from None

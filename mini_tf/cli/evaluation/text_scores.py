@@ -47,17 +47,17 @@ def evaluate_pairs(
                 of_names.setdefault(pair.groups[column], []).append((good, bad))
         groups[column] = {name: pair_scores(*zip(*of_name, strict=True)) for name, of_name in of_names.items()}
     metrics = {"pairs.accuracy": overall.accuracy, "pairs.difference": overall.difference, "pairs.n": overall.n}
-    metrics |= {f"pairs.accuracy.{name}": one.accuracy for name, one in groups["UID"].items()}
+    metrics |= {f"pairs.accuracy.{name}": of_group.accuracy for name, of_group in groups["UID"].items()}
     result = {"score": kind, "description": description, **overall._asdict()}
     result["groups"] = {
-        column: {name: one._asdict() for name, one in of_column.items()}
+        column: {name: of_group._asdict() for name, of_group in of_column.items()}
         for column, of_column in groups.items()
         if of_column
     }
     console.output(_text(overall, description), run=trained.folder, metrics=metrics, result=result)
     for column, of_column in groups.items():
         if of_column and (column == GROUPS[0] or len(of_column) != len(groups[GROUPS[0]])):
-            rows = [[name, *_cells(one)] for name, one in of_column.items()]
+            rows = [[name, *_cells(of_group)] for name, of_group in of_column.items()]
             console.show(table, [column, "pairs", "accuracy", "95 % interval", "difference"], rows)
     refuse_missed(bounds, metrics)
     return 0
@@ -74,8 +74,13 @@ def _text(overall: "PairScores", description: str) -> str:
     return "\n".join(f"{name:<16} {value}" for name, value in lines.items())
 
 
-def _cells(one: "PairScores") -> list[str]:
-    return [str(one.n), f"{one.accuracy:.4f}", f"{one.low:.4f} to {one.high:.4f}", f"{one.difference:+.4f}"]
+def _cells(scores: "PairScores") -> list[str]:
+    return [
+        str(scores.n),
+        f"{scores.accuracy:.4f}",
+        f"{scores.low:.4f} to {scores.high:.4f}",
+        f"{scores.difference:+.4f}",
+    ]
 
 
 OFFICIAL = "BabyLM's own script takes the first of equal scores, the right answer: what it prints is in the last column"
@@ -112,7 +117,7 @@ def evaluate_babylm(
         fault = f"--output {options.output[0]}: predictions are of one model, and {runs[0].parent} has {len(runs)}"
         raise UsageFault(fault, hint=f"name one of its runs: minitf evaluate {runs[0]}")
     tasks, notes = read_babylm(options.folder)
-    found: dict[str, list[Measured]] = {}
+    measurements: dict[str, list[Measured]] = {}
     outputs: dict[str, list[Path]] = {}
     with group_of() as group:
         for run in runs:
@@ -123,16 +128,16 @@ def evaluate_babylm(
             files.check([path for paths in outputs.values() for path in paths], (".json",), options.force)
             for kind in kinds:
                 scorer = pipeline_of(trained).text_scorer(kind, group)
-                if not found:
+                if not measurements:
                     texts = [text for items in tasks.values() for item in items for text in item.texts]
                     notes += [*scorer.notes(texts), *filter(None, [missing_warning("scikit-learn")])]
                     for note in notes:
                         console.say(note)
-                found.setdefault(kind, []).append(measure(tasks, scorer))
+                measurements.setdefault(kind, []).append(measure(tasks, scorer))
     leave_to_rank_0(group)
     for kind, paths in outputs.items():
-        files.write_all(console, paths, found[kind][0].predictions)
-    return _report(console, runs, trained, found, notes, bounds)
+        files.write_all(console, paths, measurements[kind][0].predictions)
+    return _report(console, runs, trained, measurements, notes, bounds)
 
 
 def _backends(trained: "Trained") -> dict[str, str]:
@@ -150,7 +155,7 @@ def _report(
     console: Console,
     runs: Sequence[Path],
     trained: "Trained",
-    found: "dict[str, list[Measured]]",
+    measurements: "dict[str, list[Measured]]",
     notes: Sequence[str],
     bounds: "Sequence[Gate]",
 ) -> int:
@@ -158,8 +163,8 @@ def _report(
     from mini_tf.drawing.terminal import sentence, table
 
     of_kinds = {
-        kind: {task: _over_runs([one.scores[task] for one in measured]) for task in measured[0].scores}
-        for kind, measured in found.items()
+        kind: {task: _over_runs([of_run.scores[task] for of_run in measured]) for task in measured[0].scores}
+        for kind, measured in measurements.items()
     }
     metrics = {f"babylm.{task}": score["value"] for task, score in next(iter(of_kinds.values())).items()}
     metrics |= {
@@ -194,7 +199,11 @@ def _over_runs(scores: "Sequence[TaskScore]") -> dict[str, Any]:
     return {
         **first._asdict(),
         **{"value": mean.mean, "low": mean.mean - half, "high": mean.mean + half, "official": official},
-        **{"ties": sum(score.ties for score in scores), "subtasks": subtasks, "values": [one.value for one in scores]},
+        **{
+            "ties": sum(score.ties for score in scores),
+            "subtasks": subtasks,
+            "values": [score.value for score in scores],
+        },
     }
 
 

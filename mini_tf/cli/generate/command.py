@@ -37,7 +37,7 @@ class PromptSession:
 
         self.settings = generate_settings(trained)
 
-    def open(self, given: Mapping[str, Any]) -> "Generator":
+    def open(self, options: Mapping[str, Any]) -> "Generator":
         """A generation with these options, by name; UsageFault for a value out of range or an option that the model
         does not support.
         """
@@ -46,7 +46,7 @@ class PromptSession:
         console, terminal = self.console, sys.stdout.isatty() and not self.by_line and not self.console.json
         return open_generator(
             self.trained,
-            given,
+            options,
             by_line=self.by_line,
             terminal=terminal,
             json=console.json,
@@ -59,17 +59,17 @@ class PromptSession:
         """Generate from prompts and print each result as soon as it is ready; returns the results, as of --json."""
         self._printed, results = [], []
         with nullcontext() if generation.streams else at_terminal("generating"):
-            for one in generation.outputs(prompts):
-                self.print_output(self._printed_of(one))
-                results.append(one.result)
+            for output in generation.outputs(prompts):
+                self.print_output(self._printed_of(output))
+                results.append(output.result)
         self._print_notes()
         return results
 
     def outputs(self, generation: "Generator", prompts: Sequence[str], where: Sequence[str] = ()) -> Iterator[Any]:
         """What is printed for each prompt. where: file and line of each."""
         with nullcontext() if generation.streams else at_terminal("generating"):
-            for one in generation.outputs(prompts, where):
-                yield self._printed_of(one)
+            for output in generation.outputs(prompts, where):
+                yield self._printed_of(output)
 
     def _printed_of(self, output: "Output") -> Any:
         """With --json the result, else the lines."""
@@ -151,17 +151,17 @@ def generate(
         return exit_code
     refuse_non_utf8(prompts or [], "a prompt")
     one_source(prompts, input, "prompts", Generate.model_fields)
-    given = given_options(values)
+    options = given_options(values)
     by_line = input is not None or not (prompts or sys.stdin.isatty())
     session = PromptSession(console, open_model(run, step, device, average), by_line)
     if not prompts and not by_line:
-        return prompt_loop(session, given)
-    generation = session.open(given)
+        return prompt_loop(session, options)
+    generation = session.open(options)
     if prompts:
         session.print_outputs(generation, prompts)
         return 0
     file = None if input == Path("-") else input
-    batches = prompt_batches(file, default_lookahead(file, generation.chunk_size, given.get("batch_size", 1)))
+    batches = prompt_batches(file, default_lookahead(file, generation.chunk_size, options.get("batch_size", 1)))
     with session.printing_notes(), faults_of_lines(), group_of() as group:
         for output in in_order(group, batches, lambda batch: session.outputs(generation, *batch), generation.unread):
             session.print_output(output)
@@ -178,5 +178,5 @@ def chat(
     device: DEVICE = "auto",
     **values: Any,
 ) -> int:
-    given = given_options(values)
-    return prompt_loop(PromptSession(console, open_model(run, step, device, average), by_line=False), given)
+    options = given_options(values)
+    return prompt_loop(PromptSession(console, open_model(run, step, device, average), by_line=False), options)

@@ -81,18 +81,18 @@ OPTIONS: dict[str, Any] = dict(
 
 def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
     """The options that were set, by name; UsageFault for a value that the recipe's section `generate` refuses."""
-    given = {name: values[name] for name in OPTIONS if values[name] not in (None, [])}
-    if "stop" in given:
-        given["stop"] = stops(given["stop"])
-    Generate().with_options(given)
-    return given
+    options = {name: values[name] for name in OPTIONS if values[name] not in (None, [])}
+    if "stop" in options:
+        options["stop"] = stops(options["stop"])
+    Generate().with_options(options)
+    return options
 
 
-def stops(given: Sequence[str]) -> tuple[str, ...]:
+def stops(texts: Sequence[str]) -> tuple[str, ...]:
     """The stop strings of all --stop options; UsageFault if there are too many or one is invalid."""
-    if len(given) > MAX_STOPS:
-        raise UsageFault(f"--stop: {len(given)} strings given, at most {MAX_STOPS} allowed")
-    return tuple(map(unescaped, given))
+    if len(texts) > MAX_STOPS:
+        raise UsageFault(f"--stop: {len(texts)} strings given, at most {MAX_STOPS} allowed")
+    return tuple(map(unescaped, texts))
 
 
 def unescaped(text: str) -> str:
@@ -101,11 +101,11 @@ def unescaped(text: str) -> str:
     if not text:
         raise UsageFault("--stop is empty")
 
-    def read(found: re.Match[str]) -> str:
-        if found[1] not in _ESCAPES:
+    def read(escape: re.Match[str]) -> str:
+        if escape[1] not in _ESCAPES:
             raise UsageFault(
-                f"--stop {text}: unknown escape {found[0]}", hint="\\n is a newline, \\t a tab, \\\\ a backslash"
+                f"--stop {text}: unknown escape {escape[0]}", hint="\\n is a newline, \\t a tab, \\\\ a backslash"
             )
-        return _ESCAPES[found[1]]
+        return _ESCAPES[escape[1]]
 
     return re.sub(r"\\(.?)", read, text, flags=re.DOTALL)

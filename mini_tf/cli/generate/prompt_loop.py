@@ -36,11 +36,11 @@ HELP = f"""\
 Ctrl-C stops the output; at the prompt it quits."""
 
 
-def prompt_loop(session: "PromptSession", given: Mapping[str, Any]) -> int:
-    """Run the loop; returns the exit code. given: the initial options. A refused prompt prints one line, and the loop
+def prompt_loop(session: "PromptSession", options: Mapping[str, Any]) -> int:
+    """Run the loop; returns the exit code. options: the initial ones. A refused prompt prints one line, and the loop
     continues.
     """
-    session.open(given)  # an option that the model does not support is refused at once
+    session.open(options)  # an option that the model does not support is refused at once
     with suppress(ImportError):
         import readline  # line editing and history for input()
 
@@ -49,10 +49,10 @@ def prompt_loop(session: "PromptSession", given: Mapping[str, Any]) -> int:
             readline.parse_and_bind(f"set {setting}")
     console, trained, recipe = session.console, session.trained, session.trained.recipe
     step = f"step {trained.step}" if isinstance(trained.step, int) else f"checkpoint {trained.step}"
-    what = f"{recipe.model.kind}, {recipe.objective.kind}; {session.settings.DESCRIPTION}"
-    console.say(f"{trained.folder.name}, {step}: {what}")
+    description = f"{recipe.model.kind}, {recipe.objective.kind}; {session.settings.DESCRIPTION}"
+    console.say(f"{trained.folder.name}, {step}: {description}")
     console.say("/help lists commands, Ctrl-C stops the output, /quit ends")
-    loop = _Loop(session, given)
+    loop = _Loop(session, options)
     while True:
         try:
             loop.turn()
@@ -69,8 +69,8 @@ def prompt_loop(session: "PromptSession", given: Mapping[str, Any]) -> int:
 class _Loop:
     """The state between prompts: options, last prompt, next seed."""
 
-    def __init__(self, session: "PromptSession", given: Mapping[str, Any]) -> None:
-        self.session, self.options = session, _LoopOptions(session, given)
+    def __init__(self, session: "PromptSession", options: Mapping[str, Any]) -> None:
+        self.session, self.options = session, _LoopOptions(session, options)
         self.chat: list[dict[str, str]] = []
         """The messages so far, if the model answers messages."""
         self.last: tuple[str, list[dict[str, str]]] | None = None
@@ -113,11 +113,11 @@ class _Loop:
 
     def _retry(self) -> None:
         """Run the last prompt with the next seed; UsageFault where there is none or sampling is off."""
-        given, without = self.options.given, self.session.settings.UNSUPPORTED_OPTIONS
+        options, without = self.options.values, self.session.settings.UNSUPPORTED_OPTIONS
         generate = self.session.trained.recipe.generate
         if self.last is None:
             raise UsageFault("/retry: no prompt has been given yet")
-        if "seed" in without or given.get("greedy") or generate.model_copy(update=given).greedy:
+        if "seed" in without or options.get("greedy") or generate.model_copy(update=options).greedy:
             hint = None if "seed" in without else "/set temperature 0.8 enables sampling"
             raise UsageFault("/retry: greedy decoding does not depend on the seed", hint=hint)
         prompt, self.chat = self.last
@@ -130,15 +130,15 @@ class _Loop:
         """
         if not prompt:
             return
-        given = self.options.given
-        self.seed = given.get("seed", self.seed + 1) if seed is None else seed
+        options = self.options.values
+        self.seed = options.get("seed", self.seed + 1) if seed is None else seed
         self.last = prompt, self.chat
         if "seed" not in self.session.settings.UNSUPPORTED_OPTIONS:
-            given = given | {"seed": self.seed}
+            options = options | {"seed": self.seed}
         console, message, whole = self.session.console, {"role": "user", "content": prompt}, _is_chat(prompt)
         text = json.dumps({"messages": [*self.chat, message]}) if self.chat and not whole else prompt
         try:
-            [result] = self.session.print_outputs(self.session.open(given), [text])
+            [result] = self.session.print_outputs(self.session.open(options), [text])
             answer = result["texts"][0] if self.session.settings.ANSWERS_MESSAGES else ""
             if answer.strip() and not whole:
                 self.chat = [*self.chat, message, {"role": "assistant", "content": answer}]
@@ -152,15 +152,15 @@ class _Loop:
 class _LoopOptions:
     """Options of the loop, which `/set` parses and checks as the command line does.
 
-    given: options that differ from the run's own, by name.
+    values: of options that differ from the run's own, by name.
     """
 
-    def __init__(self, session: "PromptSession", given: Mapping[str, Any]) -> None:
-        self.given, self._session = dict(given), session
+    def __init__(self, session: "PromptSession", options: Mapping[str, Any]) -> None:
+        self.values, self._session = dict(options), session
         assert session.console.context is not None, "the command was called by the command line"
         self._context: Any = session.console.context
         self._parameters: dict[str, Any] = {
-            one.name: one for one in self._context.command.params if one.name in OPTIONS
+            parameter.name: parameter for parameter in self._context.command.params if parameter.name in OPTIONS
         }
 
     def change(self, assignment: str) -> list[str]:
@@ -168,16 +168,16 @@ class _LoopOptions:
         if not assignment:
             unsupported = self._session.settings.UNSUPPORTED_OPTIONS
             return [*self._lines(name for name in self._parameters if name not in unsupported)]
-        found = _SET.fullmatch(assignment)
-        name = found[1].replace("-", "_") if found else assignment
-        if found is None or name not in self._parameters:
+        match = _SET.fullmatch(assignment)
+        name = match[1].replace("-", "_") if match else assignment
+        if match is None or name not in self._parameters:
             from mini_tf.recipe.values import show
             from mini_tf.system.errors import suggest
 
             way = "/set alone shows all options"
             hint = suggest(name, self._parameters, way, lambda meant: meant.replace("_", "-"))
             raise UsageFault(f"/set: no such option {show(assignment.split()[0])}", hint=hint)
-        value = found[2].strip()
+        value = match[2].strip()
         if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":  # as a shell takes it
             value = value[1:-1]
         if value or self._parameters[name].is_flag:
@@ -185,19 +185,19 @@ class _LoopOptions:
         return [*self._lines([name])]
 
     def _replace(self, name: str, value: str) -> None:
-        parameter, changed = self._parameters[name], {key: old for key, old in self.given.items() if key != name}
+        parameter, changed = self._parameters[name], {key: old for key, old in self.values.items() if key != name}
         if value != RESET:
             new = self._parse(parameter, name, value)
             changed |= {name: stops(new) if name == "stop" else new}
         try:
             self._session.open(changed)
         except UsageFault as fault:
-            others = [other.replace("_", "-") for other in self.given if other != name]
+            others = [other.replace("_", "-") for other in self.values if other != name]
             hint = fault.hint or f"/set {others[0] if len(others) == 1 else 'OPTION'} {RESET} resets the other option"
             if name in self._session.settings.UNSUPPORTED_OPTIONS:
                 hint = "/set shows the options of this model"
             raise UsageFault(fault.message, hint=hint) from None
-        self.given = changed
+        self.values = changed
 
     def _parse(self, parameter: Any, name: str, value: str) -> Any:
         """The value as the command line parses it."""
@@ -218,11 +218,16 @@ class _LoopOptions:
 
     def _lines(self, names: Iterable[str]) -> Iterator[str]:
         trained, width = self._session.trained, max(map(len, self._parameters))
-        own = {"context": trained.generation_context, "num_samples": 1, "greedy": False, "seed": "a new one per prompt"}
-        own |= {"logprobs": "none", "n_best": "none", "stream": "at a terminal"}
-        own |= {**trained.recipe.generate.model_dump(), **self._session.settings.DEFAULT_OPTIONS}
+        defaults = {
+            "context": trained.generation_context,
+            "num_samples": 1,
+            "greedy": False,
+            "seed": "a new one per prompt",
+        }
+        defaults |= {"logprobs": "none", "n_best": "none", "stream": "at a terminal"}
+        defaults |= {**trained.recipe.generate.model_dump(), **self._session.settings.DEFAULT_OPTIONS}
         for name in names:
-            value = _format(self.given[name]) if name in self.given else f"{_format(own.get(name))} (default)"
+            value = _format(self.values[name]) if name in self.values else f"{_format(defaults.get(name))} (default)"
             yield f"{name.replace('_', '-'):<{width}}  {value}"
 
 

@@ -139,9 +139,9 @@ def _differ(values: Sequence[Any]) -> bool:
 
 def _facts(facts: Sequence[Mapping[str, Any]], blank: bool) -> list[list[str]]:
     return [
-        [name, *(_name(one[name]) if name == INITIAL else _short(one[name]) for one in facts), *([""] if blank else [])]
+        [name, *(_name(run[name]) if name == INITIAL else _short(run[name]) for run in facts), *([""] if blank else [])]
         for name in FACTS
-        if any(one[name] for one in facts)
+        if any(run[name] for run in facts)
     ]
 
 

@@ -45,11 +45,11 @@ class EqualCost:
     def tables(self) -> list[Table]:
         names = [group.name for group in self.groups]
         tables = [self._equal_table(axis, rows) for axis, rows in self.equal.items() if rows]
-        reached = {axis: one for axis, one in self.reached.items() if one is not None}
+        reached = {axis: of_axis for axis, of_axis in self.reached.items() if of_axis is not None}
         if len(names) > 1 and reached:
             first = next(iter(reached.values()))
             header = [f"cost to reach {first.metric} {first.value:.4f}", *names]
-            tables.append((header, [row for axis, one in reached.items() for row in _reached_rows(axis, one)]))
+            tables.append((header, [row for axis, of_axis in reached.items() for row in _reached_rows(axis, of_axis)]))
         if self.tasks:
             tables.append(self._downstream_table())
         return tables
@@ -57,7 +57,7 @@ class EqualCost:
     def notes(self) -> list[str]:
         """Notes on the tables: missing figures, interpolation, intervals, different machines."""
         notes = [*self._missing_figures()] if self.comparable else []
-        compared = [one for rows in self.equal.values() for one in rows]
+        compared = [row for rows in self.equal.values() for row in rows]
         if compared:
             over = "seeds and folds" if any(run.fold is not None for run in self.runs) else "seeds"
             several = any(len(group.members) > 1 for group in self.groups)
@@ -65,10 +65,10 @@ class EqualCost:
             notes.append(
                 f"equal cost: of training, by evaluations during training and linear interpolation between them{seeds}"
             )
-            if any(one is not None and any(one.at_first) for one in self.reached.values()):
+            if any(of_axis is not None and any(of_axis.at_first) for of_axis in self.reached.values()):
                 notes.append("≤: reached by the first evaluation; eval.every_steps sets when that is")
-            if any(one.difference is not None and one.difference.half is not None for one in compared):
-                how = "paired by seed" if any(one.paired for one in compared) else "of Welch"
+            if any(row.difference is not None and row.difference.half is not None for row in compared):
+                how = "paired by seed" if any(row.paired for row in compared) else "of Welch"
                 notes.append(f"difference: second minus first, 95 % interval {how}")
         if self.equal.get("time") and (differing := self._differing_machines()):
             notes.append(f"training times are not comparable, as runs differ in {differing}")
@@ -101,11 +101,11 @@ class EqualCost:
             }
             for group in self.groups
         ]
-        equal = {axis: [_comparison_json(one) for one in rows] for axis, rows in self.equal.items()}
+        equal = {axis: [_comparison_json(row) for row in rows] for axis, rows in self.equal.items()}
         reach = {
-            axis: one._asdict() | {"costs": list(map(_mean_json, one.costs)), "factors": one.factors}
-            for axis, one in self.reached.items()
-            if one is not None
+            axis: of_axis._asdict() | {"costs": list(map(_mean_json, of_axis.costs)), "factors": of_axis.factors}
+            for axis, of_axis in self.reached.items()
+            if of_axis is not None
         }
         downstream = [self._task_json(task) for task in self.tasks]
         return {"groups": groups, "equal": equal, "reach": reach, "downstream": downstream}
@@ -132,11 +132,11 @@ class EqualCost:
         header = [f"at equal {NAMES[axis]}", *(group.name for group in self.groups), *difference]
         totals = [_cost(axis, group.total(axis)) for group in self.groups]
         lines = [["until the last evaluation", *totals, *("" for _ in difference)]]
-        for one in rows:
-            if one.metric in self.shown:
-                share = f" ({SHARES[one.share]})" if one.share in SHARES else ""
-                cells = [f"{_cost(axis, one.budget)}{share} {one.metric}", *map(mean_and_half, one.means)]
-                lines.append([*cells, *(mean_and_half(one.difference, sign="+") for _ in difference)])
+        for row in rows:
+            if row.metric in self.shown:
+                share = f" ({SHARES[row.share]})" if row.share in SHARES else ""
+                cells = [f"{_cost(axis, row.budget)}{share} {row.metric}", *map(mean_and_half, row.means)]
+                lines.append([*cells, *(mean_and_half(row.difference, sign="+") for _ in difference)])
         return header, lines
 
     def _downstream_table(self) -> Table:
@@ -153,13 +153,13 @@ class EqualCost:
         runs = [
             [
                 {
-                    "folder": str(one.run.folder),
-                    "seed": one.run.seed,
-                    "metrics": one.run.record.metrics,
-                    "chain": [str(run.folder) for run in one.chain],
-                    "costs": {axis: one.cost(axis) for axis in NAMES},
+                    "folder": str(finetuned.run.folder),
+                    "seed": finetuned.run.seed,
+                    "metrics": finetuned.run.record.metrics,
+                    "chain": [str(run.folder) for run in finetuned.chain],
+                    "costs": {axis: finetuned.cost(axis) for axis in NAMES},
                 }
-                for one in of_group
+                for finetuned in of_group
             ]
             for of_group in task.runs
         ]
@@ -172,15 +172,15 @@ class EqualCost:
 
 def display_name(folder: Path, folders: Sequence[Path]) -> str:
     """The name of a run, or its folder where names are equal."""
-    return str(folder) if [one.name for one in folders].count(folder.name) > 1 else folder.name
+    return str(folder) if [other.name for other in folders].count(folder.name) > 1 else folder.name
 
 
-def _reached_rows(axis: "Axis", one: "Reached") -> list[list[str]]:
+def _reached_rows(axis: "Axis", reached: "Reached") -> list[list[str]]:
     costs = [
         "not reached" if cost is None else f"{'≤ ' if at_first else ''}{_cost(axis, cost.mean, cost.half)}"
-        for cost, at_first in zip(one.costs, one.at_first, strict=True)
+        for cost, at_first in zip(reached.costs, reached.at_first, strict=True)
     ]
-    factors = ["" if factor is None else f"{factor:.2f}" for factor in one.factors]
+    factors = ["" if factor is None else f"{factor:.2f}" for factor in reached.factors]
     return [[NAMES[axis], *costs], ["  times cheaper", *factors]]
 
 
@@ -201,6 +201,6 @@ def _mean_json(mean: "Mean | None") -> dict[str, Any] | None:
     return None if mean is None else mean._asdict()
 
 
-def _comparison_json(one: "Comparison") -> dict[str, Any]:
-    means = {"means": list(map(_mean_json, one.means)), "difference": _mean_json(one.difference)}
-    return {"metric": one.metric, "share": one.share, "budget": one.budget, **means, "paired": one.paired}
+def _comparison_json(row: "Comparison") -> dict[str, Any]:
+    means = {"means": list(map(_mean_json, row.means)), "difference": _mean_json(row.difference)}
+    return {"metric": row.metric, "share": row.share, "budget": row.budget, **means, "paired": row.paired}

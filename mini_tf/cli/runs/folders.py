@@ -122,19 +122,19 @@ def list_(
 
     if directory != finding.OUTPUTS and not directory.is_dir():
         raise RunFault(f"no such folder: {directory}", where=[str(directory)])
-    found: list[dict[str, Any]] = []
+    runs: list[dict[str, Any]] = []
     for folder in finding.list_runs(directory):
         try:
-            found.append(summary(folder, manifest.read(folder)))
+            runs.append(summary(folder, manifest.read(folder)))
         except RunFault as fault:
             console.warn(fault.message)
-    if not found:
+    if not runs:
         console.say(f"no runs in {directory}; `minitf pretrain` creates one")
     else:
-        rows = [row_of(facts) for facts in found]
+        rows = [row_of(facts) for facts in runs]
         used = _fitting(rows, console.width)
         console.show(table, [HEADERS[n] for n in used], [[row[n] for n in used] for row in rows])
-    console.output(result=found)
+    console.output(result=runs)
 
 
 def _fitting(rows: Sequence[Sequence[str]], width: int) -> list[int]:
@@ -227,6 +227,6 @@ def _confirmed(folders: list[Path]) -> bool:
     """Whether the person at the terminal agrees; UsageFault if there is none."""
     if not sys.stdin.isatty():
         raise UsageFault("`minitf runs rm` asks first, but stdin is no terminal", hint="--yes removes without asking")
-    what = safe_text(folders[0].name) if len(folders) == 1 else f"these {len(folders)} runs"
-    write_stderr(f"remove {what}? [y/N] ")
+    name = safe_text(folders[0].name) if len(folders) == 1 else f"these {len(folders)} runs"
+    write_stderr(f"remove {name}? [y/N] ")
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -138,5 +138,5 @@ def _with_heads(
         else:
             shown.append(replace(scene, maps=scene_of(sample).maps))
             notes += [f"{scene.at['run']}: {note}" for note in sample.notes]
-    weights = [one.panel.values for scene in shown for one in scene.maps]
+    weights = [head.panel.values for scene in shown for head in scene.maps]
     return shown, scale_of(weights) if weights else Scale(), notes

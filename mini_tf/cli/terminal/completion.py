@@ -58,8 +58,8 @@ def _keys() -> dict[str, list[str]]:
 
     with suppress(StorageFault, OSError, ValueError):
         folder = build_or_load("completion", _version(), _collect).folder
-        found: dict[str, list[str]] = json.loads((folder / "keys.json").read_text())
-        return found
+        choices: dict[str, list[str]] = json.loads((folder / "keys.json").read_text())
+        return choices
     return {}
 
 

@@ -107,14 +107,14 @@ class Console(LineReporter):
         """Columns for pictures on stdout: COLUMNS, else the terminal's, else 80; at least 40."""
         return max(40, shutil.get_terminal_size((80, 24)).columns)
 
-    def show(self, picture: "RenderableType | Callable[..., Text]", *given: Any, **chosen: Any) -> None:
+    def show(self, picture: "RenderableType | Callable[..., Text]", *args: Any, **options: Any) -> None:
         """Print a picture to stdout, except with --json. A function of `drawing.terminal` also gets `width` and
         `colored`.
         """
         from mini_tf.drawing.text_layout import render_ansi  # rich takes longer to import than --help to answer
 
         if not self.json:
-            drawn = picture(*given, **chosen, colored=self.colored, width=self.width) if callable(picture) else picture
+            drawn = picture(*args, **options, colored=self.colored, width=self.width) if callable(picture) else picture
             self._print(render_ansi(drawn, colored=self.colored, width=self.width))
 
     def output(

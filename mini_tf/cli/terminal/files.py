@@ -33,11 +33,11 @@ def draws(body: Callable[..., int | None]) -> Callable[..., int | None]:
         with drawn_as(Look(dark, titled=not no_title)):
             return body(console, **options)
 
-    of_body = [one for one in inspect.signature(body, eval_str=True).parameters.values() if one.kind != one.VAR_KEYWORD]
-    added = [
-        one for one in inspect.signature(drawing, eval_str=True).parameters.values() if one.kind == one.KEYWORD_ONLY
-    ]
-    drawing.__signature__ = inspect.Signature([*of_body, *added])  # type: ignore[attr-defined]
+    of_body = inspect.signature(body, eval_str=True).parameters.values()
+    of_drawing = inspect.signature(drawing, eval_str=True).parameters.values()
+    kept = [parameter for parameter in of_body if parameter.kind != parameter.VAR_KEYWORD]
+    added = [parameter for parameter in of_drawing if parameter.kind == parameter.KEYWORD_ONLY]
+    drawing.__signature__ = inspect.Signature([*kept, *added])  # type: ignore[attr-defined]
     drawing.__name__, drawing.__doc__, drawing.__module__ = body.__name__, body.__doc__, body.__module__
     return drawing
 
@@ -98,8 +98,8 @@ def _check_old(file: Path, mode: int, force: bool, option: str) -> None:
     Links are refused.
     """
     if not stat.S_ISREG(mode):
-        what = "a link" if stat.S_ISLNK(mode) else file_type(mode)
-        raise UsageFault(f"{option} {file}: is {what}, not a regular file", hint="give another name")
+        kind = "a link" if stat.S_ISLNK(mode) else file_type(mode)
+        raise UsageFault(f"{option} {file}: is {kind}, not a regular file", hint="give another name")
     if not force and not _is_drawn_here(file):
         raise UsageFault(f"{option} {file}: exists", hint="--force overwrites it")
     if not mode & stat.S_IWUSR:

@@ -72,14 +72,14 @@ def _names(command: str, recipe: "Recipe", classes: Sequence[str] | None) -> lis
     excluded = {"loss"} if command == "predict" else set[str]()
     if command == "training" and not recipe.eval.translations:
         excluded |= _written(recipe)
-    found = [name for name in metrics_of(recipe.objective, classes) if name not in excluded]
+    names = [name for name in metrics_of(recipe.objective, classes) if name not in excluded]
     sources = sources_of(recipe.data.train if recipe.data.val is None else recipe.data.val)
-    of_sources = [name for name in ("loss", "bits_per_byte") if name in found and command != "predict"]
-    found += [f"{name}.{source.label}" for source in sources for name in of_sources]
+    of_sources = [name for name in ("loss", "bits_per_byte") if name in names and command != "predict"]
+    names += [f"{name}.{source.label}" for source in sources for name in of_sources]
     of_baselines = _of_baselines(recipe) if command != "predict" else {}
     if command == "training":
-        return [*(f"val.{name}" for name in found), "train.loss", "minutes", *of_baselines]
-    return [*found, "targets", *of_baselines] if command == "evaluate" else found
+        return [*(f"val.{name}" for name in names), "train.loss", "minutes", *of_baselines]
+    return [*names, "targets", *of_baselines] if command == "evaluate" else names
 
 
 def _of_option(option: str) -> tuple[str, ...]:
@@ -152,20 +152,20 @@ def _no_such_metric(assertion: str, metric: str, command: str, recipe: "Recipe",
         hint = "eval.baseline is false: remove it"
     elif command == "predict" and bare.startswith("baseline."):
         hint = "`minitf evaluate RUN --data FILE` measures baselines"
-    told = f"--assert {assertion}: not a metric of {f'evaluate --{command}' if command in COMPLETED_BY else command}"
+    fault = f"--assert {assertion}: not a metric of {f'evaluate --{command}' if command in COMPLETED_BY else command}"
     if hint is None and (similar := _similar(metric, names)):
-        return UsageFault(told, hint=f"did you mean {similar}?")
-    return UsageFault(f"{told}; available: {listed}", hint=hint)
+        return UsageFault(fault, hint=f"did you mean {similar}?")
+    return UsageFault(f"{fault}; available: {listed}", hint=hint)
 
 
 def _similar(metric: str, names: Sequence[str]) -> str | None:
     """The most similar metric, with the statistic of `metric`, and of the model if that is one; None if none is."""
     from mini_tf.system.errors import near
 
-    found, of_model = next((one for one in OF_SEEDS if metric.endswith(one)), ""), metric.startswith("val.")
+    ending, of_model = next((end for end in OF_SEEDS if metric.endswith(end)), ""), metric.startswith("val.")
     others = [name for name in names if not name.endswith(".") and not (of_model and name.startswith("baseline."))]
-    similar = near(metric.removesuffix(found), others)
-    return similar and similar + found
+    similar = near(metric.removesuffix(ending), others)
+    return similar and similar + ending
 
 
 def _check_class(assertion: str, metric: str, classes: Sequence[str], recipe: "Recipe") -> None:

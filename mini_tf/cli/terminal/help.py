@@ -128,7 +128,8 @@ def _takes_one_value(parameter: Any) -> bool:
 
 
 def _usage_of_arguments(command: Any) -> Sequence[str]:
-    return [one.metavar for one in command.params if one.param_type_name == "argument" and one.metavar]
+    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+    return [argument.metavar for argument in arguments if argument.metavar]
 
 
 def _in_messages(option: Any) -> Any:
@@ -139,11 +140,11 @@ def _in_messages(option: Any) -> Any:
 
 def _hide_types(command: Any) -> None:
     """Leave out `<bool>` of a flag, and `<list[str]>` of an argument whose metavar says what it is."""
-    for one in command.params:
-        if one.param_type_name == "argument":
-            one.display_type_rich = lambda ctx: None
-        elif getattr(one, "is_flag", False):
-            one.metavar = ""
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = lambda ctx: None
+        elif getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
 
 
 @contextmanager

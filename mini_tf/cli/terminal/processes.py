@@ -93,8 +93,8 @@ class WorkerConsole(Console):
     and else ends at once.
     """
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self.process, self._launcher = process_rank(), launcher()
         self._closed, self._closing = threading.Event(), threading.Lock()
         threading.Thread(target=self._watch_launcher, name="launcher", daemon=True).start()
@@ -150,14 +150,14 @@ class WorkerConsole(Console):
 class SilentConsole(WorkerConsole):
     """Of the other ranks: prints nothing but the error that ends it, after its rank."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self.quiet = True
 
     def warn(self, line: str) -> None: ...
     def print_output(self, text: str, end: str = "\n") -> None: ...
-    def emit_json(self, **given: Any) -> None: ...
-    def show(self, picture: Any, *given: Any, **chosen: Any) -> None: ...
+    def emit_json(self, **options: Any) -> None: ...
+    def show(self, picture: Any, *args: Any, **options: Any) -> None: ...
 
     def _close_last(self, exit_code: int, error: MinitfError | None) -> None:
         self.json = False
@@ -169,6 +169,6 @@ class SilentConsole(WorkerConsole):
         super()._close_alone(exit_code, error, folder)
 
 
-def worker_console(**given: Any) -> WorkerConsole:
+def worker_console(**options: Any) -> WorkerConsole:
     """The console of this process, which a launcher has started as one of several."""
-    return (SilentConsole if process_rank().rank > 0 else WorkerConsole)(**given)
+    return (SilentConsole if process_rank().rank > 0 else WorkerConsole)(**options)

@@ -93,10 +93,10 @@ def interruptible() -> Iterator[None]:
         yield
         return
 
-    def lost(what: Any) -> None:
-        if issubclass(what.exc_type, KeyboardInterrupt):
+    def lost(unraisable: Any) -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
             _die()
-        printing(what)
+        printing(unraisable)
 
     try:
         signal.signal(signal.SIGINT, _interrupt)

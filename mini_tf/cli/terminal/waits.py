@@ -27,8 +27,8 @@ def waits_of(display: Display, clock: Callable[[], float] = time.monotonic) -> P
     """The function that shows waits on this display."""
 
     @contextmanager
-    def show(what: str) -> Iterator[ProgressCallback]:
-        wait = _Wait(display, what, clock)
+    def show(name: str) -> Iterator[ProgressCallback]:
+        wait = _Wait(display, name, clock)
         timer = threading.Timer(DELAY, wait.begin)
         timer.daemon = True
         timer.start()
@@ -44,8 +44,8 @@ def waits_of(display: Display, clock: Callable[[], float] = time.monotonic) -> P
 class _Wait:
     """`begin` is called by a timer thread."""
 
-    def __init__(self, display: Display, what: str, clock: Callable[[], float]) -> None:
-        self._display, self._what, self._clock = display, what, clock
+    def __init__(self, display: Display, name: str, clock: Callable[[], float]) -> None:
+        self._display, self._name, self._clock = display, name, clock
         self._said: float | None
         self._lock, self._said, self._over = threading.Lock(), None, False
 
@@ -53,14 +53,14 @@ class _Wait:
         with self._lock:
             if not self._over:
                 self._said = self._clock()
-                self._show(f"{self._what} ...")
+                self._show(f"{self._name} ...")
 
     def reached(self, share: float) -> None:
         with self._lock:
             every = 0.2 if self._display.live else AGAIN
             if not self._over and self._said is not None and self._clock() - self._said >= every:
                 self._said = self._clock()
-                self._show(f"{self._what}: {share:.0%}")
+                self._show(f"{self._name}: {share:.0%}")
 
     def end(self) -> None:
         with self._lock:

@@ -87,7 +87,7 @@ def _for_command(path: str, context: Any, arguments: list[str]) -> str | None:
         if view := view_called(word):
             return f"`{shlex.join(['minitf', 'inspect', view, *typed[1:]])}`"
     if path == "minitf":
-        groups = [name for name, one in context.command.commands.items() if word in getattr(one, "commands", {})]
+        groups = [name for name, group in context.command.commands.items() if word in getattr(group, "commands", {})]
         if groups:
             return ", ".join(f"`{shlex.join(['minitf', group, word, *typed[1:]])}`" for group in groups)
     return _for_argument(path, typed[0], rest)

@@ -30,7 +30,7 @@ class Settings(WorldSettings):
         return ({"source": source, "target": target} for source, target in different)
 
     def facts(self, text: str) -> list[str]:
-        return [fact.told()[0] for fact in stated_facts(text, self.lexicon.names)]
+        return [fact.sentences()[0] for fact in stated_facts(text, self.lexicon.names)]
 
 
 class Fact(NamedTuple):
@@ -40,7 +40,7 @@ class Fact(NamedTuple):
     verb: str
     noun: str
 
-    def told(self) -> tuple[str, str, str]:
+    def sentences(self) -> tuple[str, str, str]:
         """The fact in three forms; the first is that of the summary."""
         name, present, past = self.name, verb_form(self.verb, False, False), verb_form(self.verb, False, True)
         return (
@@ -63,7 +63,7 @@ def stated_facts(text: str, names: Collection[str]) -> list[Fact]:
                 fact = Fact(name, present[:-1], noun)
             case _:
                 continue
-        if fact.name in names and " ".join([*words, "."]) in fact.told():
+        if fact.name in names and " ".join([*words, "."]) in fact.sentences():
             facts.append(fact)
     return facts
 
@@ -88,11 +88,11 @@ def fact_lists(
             verb = sampler.pick_by_rank(lexicon.verbs["person", object], zipf)
             noun = sampler.pick_by_rank(lexicon.nouns[object, grammar.topic], zipf)
             facts[Fact(sampler.pick(lexicon.names), verb.stem, noun.stem)] = None
-        statements = [(fact, sampler.pick(fact.told())) for fact in facts]
+        statements = [(fact, sampler.pick(fact.sentences())) for fact in facts]
         for fact, form in list(statements):
             if sampler.chance(repetition_percent):
-                statements.append((fact, sampler.pick([form_ for form_ in fact.told() if form_ != form])))
+                statements.append((fact, sampler.pick([form_ for form_ in fact.sentences() if form_ != form])))
         others = [(None, " ".join(word.form for word in grammar.sentence().words())) for _ in range(n_distractors)]
         document = sampler.shuffle([*statements, *others])
         first = dict.fromkeys(fact for fact, _ in document if fact is not None)
-        yield " ".join(text for _, text in document), " ".join(fact.told()[0] for fact in first)
+        yield " ".join(text for _, text in document), " ".join(fact.sentences()[0] for fact in first)

@@ -216,7 +216,7 @@ class Dataset(kind_settings.DatasetSettings):
         """An example as JSON, without `where`."""
         return [*example]
 
-    def of_json(self, given: Any, where: str) -> Any:
+    def of_json(self, fields: Any, where: str) -> Any:
         """The inverse of `to_json`."""
         raise NotImplementedError
 

@@ -24,8 +24,8 @@ class Settings(LabelledTexts):
         if numbers.min() == numbers.max():
             raise DataFault(f"data.train: all labels are {numbers[0]:g}; they must differ")
         if not (np.isfinite(scale) and scale > 0):
-            what = f"labels from {numbers.min():g} to {numbers.max():g}"
-            raise DataFault(f"data.train: {what} are too large or too close for float32")
+            fault = f"labels from {numbers.min():g} to {numbers.max():g} are too large or too close for float32"
+            raise DataFault(f"data.train: {fault}")
         return Labels(mean=mean, scale=scale)
 
     def encode(self, examples: Sequence[Example], tokenizers: Tokenizers, labels: Labels | None) -> list[Encoded]:

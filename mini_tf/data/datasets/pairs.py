@@ -57,8 +57,8 @@ class Settings(Dataset):
                     fault = f"{key}.{role}: {file.name} is {file.format}, not lines of text"
                     raise DataFault(fault, hint=hint, where=(file.name,))
         if len(sources) != len(targets):
-            what = f"{len(sources)} source files, but {len(targets)} target files"
-            raise DataFault(f"{key}: {what}; there must be one target file for each")
+            counts = f"{len(sources)} source files, but {len(targets)} target files"
+            raise DataFault(f"{key}: {counts}; there must be one target file for each")
         return [file for pair in zip(sources, targets, strict=True) for file in pair]
 
     def reader(self, data: Data, corpus: object = None, labelled: bool = True, labels: Labels | None = None) -> Reader:

@@ -66,7 +66,7 @@ class Settings(Dataset):
 
     def dropped(self, examples: Sequence[Document]) -> dict[str, int]:
         meaning = "where it is text and separates nothing; in txt files it needs a line of its own"
-        return {f"{MARK} is {{n:,}} times within a text, {meaning}": sum(one.text.count(MARK) for one in examples)}
+        return {f"{MARK} is {{n:,}} times within a text, {meaning}": sum(doc.text.count(MARK) for doc in examples)}
 
     def split_key(self, example: Document) -> str:
         return example.text if example.uncut is None else example.uncut

@@ -72,7 +72,7 @@ def read_babylm(folder: Path) -> tuple[dict[str, list[Item]], list[str]]:
     absent = [f"{name} ({files.folders[0]})" for name, files in TASKS.items() if name not in tasks]
     others = [*unread, *ignored]
     notes = {"absent": absent, "not read": others}
-    return tasks, [f"{what} in {folder}: {', '.join(names)}" for what, names in notes.items() if names]
+    return tasks, [f"{note} in {folder}: {', '.join(names)}" for note, names in notes.items() if names]
 
 
 SENTENCES, GROUPS = ("sentence_good", "sentence_bad"), ("UID", "linguistics_term")

@@ -63,7 +63,7 @@ def chosen_columns(data_file: DataFile, columns: Columns, names: Mapping[str, st
     names: of the columns by role, in their order.
     """
     read = zip(names.items(), read_columns(data_file, columns), strict=False)
-    chosen = [f"{role} = {strict_json.short(name)!r}" for (role, given), name in read if name != given]
+    chosen = [f"{role} = {strict_json.short(name)!r}" for (role, expected), name in read if name != expected]
     return f"{data_file.name}: columns read: {', '.join(chosen)}" if chosen else None
 
 

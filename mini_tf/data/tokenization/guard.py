@@ -277,8 +277,8 @@ def _check_model(model: dict[str, Any]) -> None:
             pair = merge.partition(" ") if isinstance(merge, str) else merge
             second = str(pair[-1]) if isinstance(pair, tuple | list) and pair else ""
             if not second.startswith(prefix):  # the library removes it unchecked, and may cut a character in half
-                what = f"the second token {short(second)!r} of a merge"
-                raise DataFault(f"{what} must start with its prefix inside words, {short(prefix)!r}")
+                subject = f"the second token {short(second)!r} of a merge"
+                raise DataFault(f"{subject} must start with its prefix inside words, {short(prefix)!r}")
 
 
 def _check_token_lengths(content: dict[str, Any]) -> None:

@@ -42,8 +42,8 @@ class CompiledTask:
         self.task = task
         # torch counts what it compiled by code object, and beyond a limit runs the code as it is, without a word: each
         # task has a code object of its own, so that many runs in one process do not use up each other's limit.
-        own = FunctionType(type(self)._flat.__code__.replace(), globals(), "_flat")
-        self._compiled = torch.compile(own.__get__(self), dynamic=False, **options)
+        function = FunctionType(type(self)._flat.__code__.replace(), globals(), "_flat")
+        self._compiled = torch.compile(function.__get__(self), dynamic=False, **options)
         self._varying = varying or {}
 
     def __call__(self, batch: Batch, state: State | None = None) -> LossSums:
@@ -81,7 +81,7 @@ def compiled_task(task: nn.Module, feed: Feed | None = None) -> CompiledTask:
 
 def _first_batches(feed: Feed) -> Iterator[Batch]:
     """The micro-batches of the first steps, of all processes, at every start of a run the same."""
-    everything = replace(feed, own=range)
+    everything = replace(feed, assigned=range)
     return (batch for step in range(_SAMPLED_STEPS) for batch in everything.micro_batches(step))
 
 

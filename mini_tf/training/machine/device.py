@@ -150,9 +150,9 @@ def resolve_setup(
     reasons: dict[str, str] = {}
 
     def choose(key: str, auto: Callable[[], tuple[Any, str]]) -> Any:
-        given = getattr(runtime, key)
-        if given != "auto":
-            value, reasons[key] = given, EXPLICIT
+        setting = getattr(runtime, key)
+        if setting != "auto":
+            value, reasons[key] = setting, EXPLICIT
         elif key in before:
             value, reasons[key] = before[key], RECORDED
         else:
@@ -233,8 +233,8 @@ def _container_cores(cgroup: Path) -> int:
 def _open(name: str, key: str, reason: str) -> torch.device:
     devices = available_devices()
     if (name if name != "cuda" else "cuda:0") not in devices:
-        what = f"{key}: {name!r}{_origin(reason)} is not available on this machine; available: {', '.join(devices)}"
-        raise Unavailable(what, hint=f"use {key}={devices[-1] if reason == RECORDED else 'auto'}")
+        fault = f"{key}: {name!r}{_origin(reason)} is not available on this machine; available: {', '.join(devices)}"
+        raise Unavailable(fault, hint=f"use {key}={devices[-1] if reason == RECORDED else 'auto'}")
     return torch.device(name)
 
 
@@ -248,8 +248,8 @@ def _own_gpu(here: ProcessRank, key: str) -> torch.device:
     n_gpus, n_processes = torch.cuda.device_count(), here.local_world_size
     if n_processes > n_gpus:
         fewer = {0: "", 1: "start one process, or "}.get(n_gpus, f"start {n_gpus} processes, or ")
-        what = f"{key}: {n_processes} processes need a GPU each (NVIDIA or AMD), and this machine has {n_gpus}"
-        raise Unavailable(what, hint=f"{fewer}use {key}=cpu")
+        fault = f"{key}: {n_processes} processes need a GPU each (NVIDIA or AMD), and this machine has {n_gpus}"
+        raise Unavailable(fault, hint=f"{fewer}use {key}=cpu")
     return torch.device(f"cuda:{here.local_rank}")
 
 

@@ -34,10 +34,10 @@ def describe_gpu(device: torch.device) -> str:
 def driver_version(path: Path = Path("/proc/driver/nvidia/version")) -> str:
     """Version of NVIDIA's driver, which Linux tells in a file; "unknown" elsewhere."""
     try:
-        found = re.search(r"\b\d{3,}\.\d+(\.\d+)*\b", path.read_text(encoding="utf-8", errors="replace"))
+        match = re.search(r"\b\d{3,}\.\d+(\.\d+)*\b", path.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return "unknown"
-    return found[0] if found else "unknown"
+    return match[0] if match else "unknown"
 
 
 def failing_attention_kernels(device: torch.device, dtype: torch.dtype) -> dict[str, str]:

@@ -31,7 +31,7 @@ def fitting_micro_batch(
 ) -> tuple[int, str]:
     """The micro-batch size for `auto`, and the reason. feed: with a micro-batch size of 1."""
     # With train.batch_tokens steps differ; the first may have few or short rows.
-    first = replace(feed, own=lambda n_rows: range(1))
+    first = replace(feed, assigned=lambda n_rows: range(1))
     steps = [(first.micro_batches(step)[0], feed.n_micro_of(step)) for step in range(_SAMPLED_STEPS)]
     free = free_share(setup.device, group or ProcessGroup())
     row, n_rows = max(steps, key=lambda step: step[1] * step[0].inputs.ids.shape[1])
@@ -51,7 +51,7 @@ def rows_that_fit(task: nn.Module, feed: Feed, setup: Setup, error: BaseExceptio
     traceback.clear_frames(error.__traceback__)
     torch.cuda.empty_cache()
     try:
-        return fitting_micro_batch(task, replace(feed, micro_batch_size=1, own=range), setup)[0]
+        return fitting_micro_batch(task, replace(feed, micro_batch_size=1, assigned=range), setup)[0]
     except RuntimeError:  # not even one row fits
         return None
 
