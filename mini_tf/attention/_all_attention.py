@@ -177,7 +177,7 @@ def _concatenated(
         mask = F.pad(mask, (shared[0].shape[2], 0), value=mask.dtype == torch.bool)  # True, or a bias of 0
     zeros = q.shape[-1] - k.shape[-1]
     keys, values = (F.pad(shared[0], (zeros, 0)), F.pad(k, (0, zeros))), (shared[1], v)
-    k, v = (torch.cat([first.expand(len(own), -1, -1, -1), own], dim=2) for first, own in (keys, values))
+    k, v = (torch.cat([prefix.expand(len(rows), -1, -1, -1), rows], dim=2) for prefix, rows in (keys, values))
     return fused_attention(q, k, v, mask, scale, dropout_rate)
 
 
@@ -199,14 +199,14 @@ class _Merged(torch.autograd.Function):
     def forward(ctx: Any, causal: bool, scale: float, bias: Tensor | None, *tensors: Tensor) -> Tensor:
         q, shared_q, k, v, shared_k, shared_v = tensors
         kernel, batch = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu, len(q)
-        own, own_log = kernel(q, k, v, 0.0, causal, attn_mask=bias, scale=scale)
+        row, row_log = kernel(q, k, v, 0.0, causal, attn_mask=bias, scale=scale)
         if bias is not None:  # the kernel's logarithm for a query without visible keys is 0
-            own_log = own_log.masked_fill((bias == -torch.inf).all(-1), -torch.inf)
+            row_log = row_log.masked_fill((bias == -torch.inf).all(-1), -torch.inf)
         shared, shared_log = kernel(_one_row(shared_q), shared_k, shared_v, 0.0, False, scale=scale)
         shared, shared_log = _rows(shared, batch), _rows(shared_log, batch)
-        share = torch.sigmoid(own_log - shared_log)  # of the sum, by the keys of the row
-        y = torch.lerp(shared, own, share.to(own.dtype)[..., None])
-        ctx.save_for_backward(*tensors, y, torch.logaddexp(own_log, shared_log), bias)
+        share = torch.sigmoid(row_log - shared_log)  # of the sum, by the keys of the row
+        y = torch.lerp(shared, row, share.to(row.dtype)[..., None])
+        ctx.save_for_backward(*tensors, y, torch.logaddexp(row_log, shared_log), bias)
         ctx.causal, ctx.scale = causal, scale
         return y
 

@@ -53,11 +53,11 @@ class Settings(MemorySettings):
             (d := dims.d_model // dims.n_heads),
             d,
         ):
-            what = (
+            message = (
                 "projections: false divides the hidden states among the heads; leave n_kv_heads, d_k and d_v to their"
                 " defaults"
             )
-            yield Rule("attention", what, ("d_model", "n_heads", "n_kv_heads", "d_k", "d_v"))
+            yield Rule("attention", message, ("d_model", "n_heads", "n_kv_heads", "d_k", "d_v"))
 
     def build(self, dims: AttentionDims, layer: LayerSpec) -> "Window":
         if layer.attention == "cross":

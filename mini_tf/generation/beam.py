@@ -72,10 +72,11 @@ class _Source:
         """The n best, the best first; of equal scores the one finished first, of equal targets the better one."""
 
     def finish(self, ids: list[int], logprob: float, ended: bool) -> None:
-        hypothesis = Hypothesis(ids, logprob, self._settings.score(logprob, len(ids) + ended), ended)
-        ranked = sorted([*self.best, hypothesis], key=lambda one: -one.score)
-        distinct = {(tuple(one.ids), one.ended): one for one in reversed(ranked)}
-        self.best = [one for one in ranked if distinct[tuple(one.ids), one.ended] is one][: self._settings.n_best]
+        finished = Hypothesis(ids, logprob, self._settings.score(logprob, len(ids) + ended), ended)
+        ranked = sorted([*self.best, finished], key=lambda hypothesis: -hypothesis.score)
+        distinct = {(tuple(hypothesis.ids), hypothesis.ended): hypothesis for hypothesis in reversed(ranked)}
+        best = [hypothesis for hypothesis in ranked if distinct[tuple(hypothesis.ids), hypothesis.ended] is hypothesis]
+        self.best = best[: self._settings.n_best]
 
     def least_logprob(self, length: int) -> float:
         """The log-probability above which a live hypothesis of `length` tokens can change the result."""

@@ -142,8 +142,8 @@ class TextScorer:
         scores = {text: TokenScores([], []) for text in unique}
         self.model.eval()
         with show_progress(f"scoring {len(encoded):,} texts") as report_progress:
-            done, (own, counted) = 0, tee(batches((text, *row) for text in unique for row in rows(text)))
-            values = divided(self.group, own, lambda batch: self._values([row[1:] for row in batch], with_entropy))
+            done, (inputs, counted) = 0, tee(batches((text, *row) for text in unique for row in rows(text)))
+            values = divided(self.group, inputs, lambda batch: self._values([row[1:] for row in batch], with_entropy))
             for batch in counted:
                 for (text, _, _), (log_p, entropy) in zip(batch, islice(values, len(batch)), strict=True):
                     scores[text].log_p.extend(log_p)

@@ -124,7 +124,7 @@ class MaskFiller:
         for part, ranked in zip(prompt.parts, [*candidates, ()], strict=True):
             if part:
                 text, adjacent = text + self._text_of(adjacent, text) + part, []
-            adjacent += [one.id for one in ranked[:1]]
+            adjacent += [candidate.id for candidate in ranked[:1]]
         return text + self._text_of(adjacent, text)
 
     def _text_of(self, ids: Sequence[int], before: str) -> str:

@@ -133,8 +133,8 @@ class Translator:
         order.sort(key=lambda number: len(sources[number].ids))
         for first in range(0, len(order), batch_size):
             numbers = order[first : first + batch_size]
-            found = self._search([sources[number] for number in numbers], n_best)
-            for number, best in zip(numbers, found, strict=True):
+            hypotheses = self._search([sources[number] for number in numbers], n_best)
+            for number, best in zip(numbers, hypotheses, strict=True):
                 text = partial(self.decode, texts[number])
                 translations[number] = [Translation(text(ids), logprob, score) for ids, logprob, score, _ in best]
         return translations
@@ -142,8 +142,8 @@ class Translator:
     @torch.inference_mode()
     def _search(self, sources: Sequence[SourceIds], n_best: int) -> list[list[Hypothesis]]:
         shared = ("num_beams", "length_penalty", "min_new_tokens", "no_repeat_ngram")
-        given = {name: getattr(self.settings, name) for name in shared}
-        beams = BeamSettings(self._ends, n_best=n_best, banned=tuple(sorted(self._banned)), **given)
+        options = {name: getattr(self.settings, name) for name in shared}
+        beams = BeamSettings(self._ends, n_best=n_best, banned=tuple(sorted(self._banned)), **options)
         memory = self.model.encode(pad([source.ids for source in sources], self.device, left=False))
         *forced, begin = (torch.full((len(sources),), id, device=self.device) for id in self._start)
         decoder = CachedModel(self.model, self.model.start(len(sources)), memory)

@@ -64,12 +64,12 @@ class Settings(ModelSettings):
     @property
     def source_stack(self) -> StackSettings:
         """The complete settings of the encoder."""
-        given = {
+        changes = {
             name: value for name in EncoderSettings.model_fields if (value := getattr(self.encoder, name)) is not None
         }
         if self.encoder.d_model not in (None, self.d_model):
-            given.setdefault("d_ff", None)
-        return self.model_copy(update=given)
+            changes.setdefault("d_ff", None)
+        return self.model_copy(update=changes)
 
     @property
     def one_vocabulary_key(self) -> str:
@@ -93,8 +93,8 @@ class Settings(ModelSettings):
     @staticmethod
     def _of_encoder(key: str, message: str, depends: Iterable[str] = ()) -> Rule:
         """A rule of a stack with the keys of the encoder; a key that is not set there is the decoder's."""
-        own = {name: f"encoder.{name}" for name in (key, *depends) if name in EncoderSettings.model_fields}
-        return Rule(own.get(key, "encoder"), message, (key, *depends, *own.values()))
+        keys = {name: f"encoder.{name}" for name in (key, *depends) if name in EncoderSettings.model_fields}
+        return Rule(keys.get(key, "encoder"), message, (key, *depends, *keys.values()))
 
     def all_mixers(self) -> Sequence[MixerSettings]:
         return [
@@ -133,12 +133,12 @@ class Settings(ModelSettings):
     def compare_with(self, other: BaseSettings) -> Iterator[tuple[str, Any, Any]]:
         cross, replaced = self.cross_attention, getattr(other, "cross_attention", None)
         shared = None if cross is None or replaced is None else cross.shared_keys(replaced)
-        for key, own, theirs in super().compare_with(other):
+        for key, ours, theirs in super().compare_with(other):
             if key == "copy_attention":  # its weights are new, or unused
                 continue
             if key == "cross_attention" and shared is not None:
-                own, theirs = ({name: one[name] for name in sorted(shared)} for one in (own, theirs))
-            yield key, own, theirs
+                ours, theirs = ({name: settings[name] for name in sorted(shared)} for settings in (ours, theirs))
+            yield key, ours, theirs
         if not other.SOURCE:  # the encoder is initialized from the other's only stack
             theirs, encoder = inference_settings(other), inference_settings(self.encoder)
             yield from ((f"encoder.{key}", value, theirs[key]) for key, value in encoder.items() if value is not None)

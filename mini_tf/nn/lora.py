@@ -69,7 +69,7 @@ def adapt(model: nn.Module, settings: Adapter, trainable: Collection[str] = ()) 
 
 def _all_stacks(model: nn.Module) -> list[str]:
     assert isinstance(model, Model), "only a Model has stacks"
-    return [f"{one.name}.*" for one in model.stacks()]
+    return [f"{stack.name}.*" for stack in model.stacks()]
 
 
 @torch.no_grad()

@@ -66,9 +66,9 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         """A fault for each mixer whose self-attention does not support `direction`."""
         for mixer in mixers:
             if direction not in mixer.supports:
-                what = f"does not support {direction} attention, which model {self.kind} needs"
-                what = what if directions_of(mixer.supports) else "is cross-attention only"
-                yield "attention", f"{mixer.kind} attention {what}"
+                message = f"does not support {direction} attention, which model {self.kind} needs"
+                message = message if directions_of(mixer.supports) else "is cross-attention only"
+                yield "attention", f"{mixer.kind} attention {message}"
 
     def mixers(self) -> Sequence[MixerSettings]:
         return self.attention
@@ -162,8 +162,8 @@ class Model(nn.Module):
     def embeddings(self, rows: SequenceKind = "input") -> dict[str, Embedding]:
         """The embeddings of the tokens of a sequence, by their paths in the model."""
         modules = dict(self.named_modules())
-        paths = (path for one in self.stacks() for path in one.embedding_paths(rows))
-        return {path: found for path in paths if isinstance(found := modules.get(path), Embedding)}
+        paths = (path for stack in self.stacks() for path in stack.embedding_paths(rows))
+        return {path: module for path in paths if isinstance(module := modules.get(path), Embedding)}
 
     def start(self, batch: int) -> State:
         """The empty state for the first `forward`."""

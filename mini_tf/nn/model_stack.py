@@ -47,15 +47,15 @@ def mixer_metrics(stacks: Sequence[ModelStack], state: State | None) -> dict[str
     """
     layers = {} if state is None else state.get("layers", {})
     by_layer: dict[str, dict[int, tuple[Tensor, Tensor | int]]] = {}
-    for one in stacks:
-        for i, block in enumerate(one.stack.blocks):
+    for model_stack in stacks:
+        for i, block in enumerate(model_stack.stack.blocks):
             for part, mixer in block.mixers.items():
                 for name, pair in mixer.metrics(layers.get(str(i), {}).get(part)).items():
                     by_layer.setdefault(name, {})[i] = pair
-    found: dict[str, tuple[Tensor, Tensor | int]] = {}
+    metrics: dict[str, tuple[Tensor, Tensor | int]] = {}
     for name, pairs in by_layer.items():
         if len(pairs) > 1:
-            found |= {f"{name}.{i}": pair for i, pair in pairs.items()}
+            metrics |= {f"{name}.{i}": pair for i, pair in pairs.items()}
         sums, counts = zip(*pairs.values(), strict=True)
-        found[name] = sum(sums[1:], sums[0]), sum(counts[1:], counts[0])
-    return found
+        metrics[name] = sum(sums[1:], sums[0]), sum(counts[1:], counts[0])
+    return metrics

@@ -23,11 +23,11 @@ class ModelWithObjective(nn.Module):
         super().__init__()
         if hasattr(model, CHILD):
             raise ValueError(f"a model may not have a module called {CHILD!r}")
-        own = nn.Module()
-        for module, parts in ((self, {**model._parameters, **model._modules}), (own, others)):
+        objective = nn.Module()
+        for module, parts in ((self, {**model._parameters, **model._modules}), (objective, others)):
             for name, part in parts.items():
                 setattr(module, name, part)
-        setattr(self, CHILD, own)
+        setattr(self, CHILD, objective)
         self._model = (model,)  # not registered as a submodule: its modules are registered above
 
     def stacks(self) -> Sequence[ModelStack]:

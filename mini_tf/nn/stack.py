@@ -105,15 +105,15 @@ class StackSettings(Kind):
     def rules(self) -> Rules:
         if self.d_k is None and self.d_model % self.n_heads:
             fitting = [n for n in range(1, min(self.d_model, 64) + 1) if self.d_model % n == 0]
-            what = f"{self.n_heads} does not divide d_model {self.d_model}; use {_one_of(fitting)}, or give d_k"
-            yield Rule("n_heads", what, ("d_model", "d_k"))
+            message = f"{self.n_heads} does not divide d_model {self.d_model}; use {_one_of(fitting)}, or give d_k"
+            yield Rule("n_heads", message, ("d_model", "d_k"))
         if self.n_kv_heads and self.n_heads % self.n_kv_heads:
             fitting = [n for n in range(1, self.n_heads + 1) if self.n_heads % n == 0]
-            what = f"{self.n_kv_heads} does not divide n_heads {self.n_heads}; use {_one_of(fitting)}"
-            yield Rule("n_kv_heads", what, ("n_heads",))
+            message = f"{self.n_kv_heads} does not divide n_heads {self.n_heads}; use {_one_of(fitting)}"
+            yield Rule("n_kv_heads", message, ("n_heads",))
         if "rotary" in self.positions.APPLIES_TO and self.head_dim % 2:
-            what = f"{self.positions.kind} rotates pairs of dimensions and needs an even d_k, not {self.head_dim}"
-            yield Rule("positions", what, ("d_k", "d_model", "n_heads"))
+            message = f"{self.positions.kind} rotates pairs of dimensions and needs an even d_k, not {self.head_dim}"
+            yield Rule("positions", message, ("d_k", "d_model", "n_heads"))
         if self.parallel and (self.norm_place == "post" or not self.residual):
             message = "adds both outputs to the input; use norm_place: pre and residual: true"
             yield Rule("parallel", message, ("norm_place", "residual"))
@@ -124,8 +124,8 @@ class StackSettings(Kind):
             mixers = ", ".join(sorted({mixer.kind for mixer in self.attention}))
             others: dict[str, Any] = kinds_of("positions")
             words = [word for word, other in others.items() if supported >= other.APPLIES_TO]
-            what = f"{self.positions.kind} is not supported by {mixers} attention; use {_one_of(words)}"
-            yield Rule("positions", what, ("attention",))
+            message = f"{self.positions.kind} is not supported by {mixers} attention; use {_one_of(words)}"
+            yield Rule("positions", message, ("attention",))
 
 
 def _one_of(choices: Sequence[object]) -> str:

@@ -92,12 +92,12 @@ class TokenPositions:
             return TokenPositions(self.length + other.length, self.start)
         both = (self, other)
         segments, positions = (
-            torch.cat(parts, dim=1) for parts in zip(*(one.tensors(batch, device) for one in both), strict=True)
+            torch.cat(parts, dim=1) for parts in zip(*(part.tensors(batch, device) for part in both), strict=True)
         )
         orders = None
-        if any(one.orders is not None for one in both):
+        if any(part.orders is not None for part in both):
             orders = torch.cat(
-                [one.orders_at(torch.arange(one.length, device=device)).expand(batch, -1) for one in both], dim=1
+                [part.orders_at(torch.arange(part.length, device=device)).expand(batch, -1) for part in both], dim=1
             )
         return TokenPositions(self.length + other.length, 0, segments, positions, orders)
 

@@ -85,11 +85,11 @@ def match_names(
     key, noun: for messages, such as "train.freeze" and "parameter". Raises RecipeFault for a pattern that matches no
     name; without `all_match` only if no pattern matches.
     """
-    found = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    matching = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
     for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in names) and (not found or all_match):
+        if not any(fnmatchcase(name, pattern) for name in names) and (not matching or all_match):
             raise RecipeFault(f"{key}: no {noun} matches {show(pattern)}; there are {_listed(pattern, names)}")
-    return found
+    return matching
 
 
 def _listed(pattern: str, names: Sequence[str]) -> str:
@@ -120,14 +120,14 @@ def on_meta_device(build: Callable[[], Built]) -> Built:
 
 
 def with_new_rows(
-    tensors: Mapping[str, Tensor], own: Mapping[str, Tensor], size: int, pieces: Mapping[int, Sequence[int]]
+    tensors: Mapping[str, Tensor], weights: Mapping[str, Tensor], size: int, pieces: Mapping[int, Sequence[int]]
 ) -> dict[str, Tensor]:
     """Those of the tensors that have a row for each of `size` ids, with a row for each further one, the mean of the
-    rows of its `pieces`; where the tensor of this name in `own` has as many rows.
+    rows of its `pieces`; where the tensor of this name in `weights` has as many rows.
     """
     extended: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        if tensor.dim() and len(tensor) == size and own[name].shape == (size + len(pieces), *tensor.shape[1:]):
+        if tensor.dim() and len(tensor) == size and weights[name].shape == (size + len(pieces), *tensor.shape[1:]):
             rows = [tensor[list(pieces[id])].mean(0) for id in sorted(pieces)]
             extended[name] = torch.cat([tensor, torch.stack(rows)])
     return extended

@@ -85,8 +85,8 @@ class Contrastive(Objective):
         """Sets nothing. RecipeFault if a training text is its own positive, and there is no dropout."""
         rates = [getattr(module, name, 0) for module in task.modules() for name in ("rate", "dropout_rate")]
         if not any(rates) and (TextGroups(data, Shape(0)).kinds < 2).any():
-            what = "is 0, and without dropout a text without a positive is the same twice"
-            raise RecipeFault(f"model.dropout_rate: {what}", hint="model.dropout_rate=0.1")
+            message = "is 0, and without dropout a text without a positive is the same twice"
+            raise RecipeFault(f"model.dropout_rate: {message}", hint="model.dropout_rate=0.1")
 
     def prepare(self, rows: Rows) -> Batch:
         """Each text of the rows becomes a row of the batch; labels (T, 2): its role, and its score or NaN.

@@ -106,8 +106,8 @@ class Denoising(Objective):
 
     def prepare(self, rows: Rows) -> Batch:
         sides = [self._row(rows, i) for i in range(len(rows))]
-        source, source_segments = _padded([(one.source, one.source_segments) for one in sides])
-        target, segments = _padded([(one.target, one.target_segments) for one in sides])
+        source, source_segments = _padded([(row.source, row.source_segments) for row in sides])
+        target, segments = _padded([(row.target, row.target_segments) for row in sides])
         opened = np.concatenate([np.full((len(rows), 1), -1), segments[:, :-1]], axis=1) != segments
         inputs = np.where(opened, self.begin, np.roll(target, 1, axis=1))
         input_ids, labels, is_target = (torch.from_numpy(array) for array in (inputs, target, segments != 0))
@@ -131,7 +131,7 @@ class Denoising(Objective):
             index = index[int(rows.ids[i, index[0]] == self.separator) :]
             source, target = self._document(rows.ids[i, index], None if starts is None else starts[index], rng)
             sources, targets, numbers = [*sources, source], [*targets, target], [*numbers, number]
-        each = [np.repeat(numbers, [len(one) for one in ones]) for ones in (sources, targets)]
+        each = [np.repeat(numbers, [len(document) for document in documents]) for documents in (sources, targets)]
         return Sides(_joined(sources), _joined(targets), *each)
 
     def _document(

@@ -67,7 +67,7 @@ class Hybrid(Objective):
     def prepare(self, rows: Rows) -> Batch:
         # Another counter than that of the masking, whose draws must not depend on this one.
         generators = (np.random.Generator(np.random.Philox(key=int(key), counter=[0, 0, 0, 1])) for key in rows.keys)
-        return self._batch(rows, np.array([one.random() < self.causal_rate for one in generators], bool))
+        return self._batch(rows, np.array([generator.random() < self.causal_rate for generator in generators], bool))
 
     def prepare_evaluation(self, rows: Rows) -> Batch:
         return self._batch(rows.select(np.repeat(np.arange(len(rows)), 2)), np.tile([True, False], len(rows)))

@@ -27,14 +27,14 @@ class Settings(PositionalEncodingSettings):
     def rules(self) -> Rules:
         yield from super().rules()
         if self.bidirectional and self.n_buckets % 2:
-            what = (
+            message = (
                 f"{self.n_buckets} buckets cannot be split evenly between earlier and later keys; use"
                 f" {self.n_buckets + 1}"
             )
-            yield Rule("n_buckets", what, ("bidirectional",))
+            yield Rule("n_buckets", message, ("bidirectional",))
         elif self.max_distance <= (near := self.n_buckets // (4 if self.bidirectional else 2)):
-            what = f"the {near} nearest distances have a bucket each; use more than {near}"
-            yield Rule("max_distance", what, ("bidirectional", "n_buckets"))
+            message = f"the {near} nearest distances have a bucket each; use more than {near}"
+            yield Rule("max_distance", message, ("bidirectional", "n_buckets"))
 
     def build(self, d_model: int, n_heads: int, d_k: int, context: int) -> PositionalEncoding:
         return T5(self, n_heads)

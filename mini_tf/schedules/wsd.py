@@ -15,8 +15,8 @@ class Settings(ScheduleSettings):
 
     def rules(self) -> Rules:
         if isinstance(self.warmup, float) and self.warmup + self.decay > 1:
-            what = f"{self.decay:g} and a warmup of {self.warmup:g} exceed the run; their sum must be at most 1"
-            yield Rule("decay", what, ("warmup",))
+            message = f"{self.decay:g} and a warmup of {self.warmup:g} exceed the run; their sum must be at most 1"
+            yield Rule("decay", message, ("warmup",))
 
     def lr_factor(self, step: int, warmup_steps: float, n_steps: float) -> float:
         return self.decayed(progress(step, max(warmup_steps, n_steps * (1 - self.decay)), n_steps))

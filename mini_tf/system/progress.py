@@ -11,7 +11,7 @@ ProgressDisplay = Callable[[str], AbstractContextManager[ProgressCallback]]
 def _ignore(share: float) -> None: ...
 
 
-_displays: list[ProgressDisplay] = [lambda what: nullcontext(_ignore)]
+_displays: list[ProgressDisplay] = [lambda operation: nullcontext(_ignore)]
 
 
 @contextmanager

@@ -142,8 +142,8 @@ def test_the_penalties_of_all_layers_are_summed_whichever_have_one() -> None:
     assert mixed.penalty.item() == pytest.approx(1 + 10 + 1000)
 
 
-@pytest.mark.parametrize(("own", "cross"), [(None, None), (2.0, None), (None, 3.0), (2.0, 3.0)])
-def test_the_penalties_of_both_mixers_of_a_layer_are_summed(own: float | None, cross: float | None) -> None:
+@pytest.mark.parametrize(("first", "second"), [(None, None), (2.0, None), (None, 3.0), (2.0, 3.0)])
+def test_the_penalties_of_both_mixers_of_a_layer_are_summed(first: float | None, second: float | None) -> None:
     class Punished(Fading):
         def __init__(self, penalty: float | None) -> None:
             super().__init__(DIMS)
@@ -153,12 +153,12 @@ def test_the_penalties_of_both_mixers_of_a_layer_are_summed(own: float | None, c
             return super().forward(*given, **more)._replace(penalty=self.penalty)
 
     block = Block(
-        Punished(own), Punished(cross), None, lambda part: ResidualStep(part, nn.Identity(), False, True, 0.0)
+        Punished(first), Punished(second), None, lambda part: ResidualStep(part, nn.Identity(), False, True, 0.0)
     ).double()
     x, view = seeded(2, 3, 12), own_view(True, TokenPositions(3))
     penalty = block(x, view, CrossInput(x, view)).penalty
     assert (None if penalty is None else penalty.item()) == (
-        None if own is cross is None else (own or 0) + (cross or 0)
+        None if first is second is None else (first or 0) + (second or 0)
     )
 
 

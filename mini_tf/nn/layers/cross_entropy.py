@@ -153,7 +153,7 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_loss: Tensor) -> tuple[Tensor | None, ...]:
-        d_hidden, d_weight, d_bias, d_odds = (None if one is None else one * d_loss for one in ctx.saved_tensors)
+        d_hidden, d_weight, d_bias, d_odds = (None if grad is None else grad * d_loss for grad in ctx.saved_tensors)
         return d_hidden, d_weight, d_bias, d_odds, None, None, None, None
 
 

@@ -221,9 +221,9 @@ class NGramFeatures(LinearFeatures):
             torch.zeros(size, self.weights.num_embeddings, dtype=torch.int32), torch.zeros(size, dtype=torch.int64)
         )
         for ids, is_token, classes in texts:
-            rows, found = distinct(*self.rows(ids, is_token))
+            rows, occurrences = distinct(*self.rows(ids, is_token))
             classes = classes.clamp(max=size - 1)
-            text, place = (found > 0).nonzero(as_tuple=True)
+            text, place = (occurrences > 0).nonzero(as_tuple=True)
             counts.with_row.index_put_(
                 (classes[text], rows[text, place]), torch.ones((), dtype=torch.int32), accumulate=True
             )
@@ -234,9 +234,9 @@ class NGramFeatures(LinearFeatures):
 def log_count_ratios(counts: DocumentCounts) -> Float[Tensor, " rows"]:
     """The largest |log P(row | class) / P(row | other classes)| of each row; probabilities are smoothed by 1 text."""
     largest, frequencies, n_texts = torch.zeros(counts.with_row.shape[1]), counts.with_row.sum(0), counts.texts.sum()
-    for own, n in zip(counts.with_row[:MAX_CLASSES], counts.texts, strict=False):
-        given, otherwise = (own + 1) / (n + 2), (frequencies - own + 1) / (n_texts - n + 2)
-        largest = torch.maximum(largest, (given / otherwise).log().abs())
+    for with_row, n in zip(counts.with_row[:MAX_CLASSES], counts.texts, strict=False):
+        p_class, p_others = (with_row + 1) / (n + 2), (frequencies - with_row + 1) / (n_texts - n + 2)
+        largest = torch.maximum(largest, (p_class / p_others).log().abs())
     return largest
 
 

@@ -54,7 +54,7 @@ class WordCharacters(nn.Module):
         """
         characters, _ = self.spell(ids, is_token)
         is_space = characters == _SPACE
-        keys, found = torch.zeros_like(characters), []
+        keys, ngrams = torch.zeros_like(characters), []
         has_space_inside = torch.zeros_like(is_space)  # so that it extends over words
         for n in range(1, min(self.longest, characters.shape[1]) + 1):
             keys = keys[:, : characters.shape[1] - n + 1] * _BASE + characters[:, n - 1 :] + 1
@@ -63,8 +63,8 @@ class WordCharacters(nn.Module):
                 has_space_inside = has_space_inside | is_space[:, n - 2 : -1]
             if n >= self.shortest:
                 only_space = is_space[:, : keys.shape[1]] & is_space[:, n - 1 :]
-                found.append((keys, ~(has_space_inside | only_space if n < 3 else has_space_inside)))
-        return found
+                ngrams.append((keys, ~(has_space_inside | only_space if n < 3 else has_space_inside)))
+        return ngrams
 
     def spell(
         self, ids: Int[Tensor, "B L"], is_token: Bool[Tensor, "B L"]
@@ -85,11 +85,13 @@ class WordCharacters(nn.Module):
         index = token.clamp(max=ids.shape[1] - 1)
         before = (ends - lengths).gather(1, index)
         places = self.first[ids.gather(1, index)] + at - before
-        found = torch.full((len(ids), width + 2), _SPACE, device=ids.device)
-        found[:, 1:-1] = torch.where(is_character, self.characters[places.clamp(max=len(self.characters) - 1)], _SPACE)
-        tokens = torch.full_like(found, -1)
+        characters = torch.full((len(ids), width + 2), _SPACE, device=ids.device)
+        characters[:, 1:-1] = torch.where(
+            is_character, self.characters[places.clamp(max=len(self.characters) - 1)], _SPACE
+        )
+        tokens = torch.full_like(characters, -1)
         tokens[:, 1:-1] = torch.where(is_character, token, -1)
-        return found, tokens
+        return characters, tokens
 
 
 SHORTEST, LONGEST = 3, 5
@@ -114,8 +116,8 @@ class Subwords(nn.Module):
         spelling = WordCharacters([text.strip() for text in texts], SHORTEST, LONGEST)
         for first in range(0, len(texts), _TOKENS):
             ids = torch.arange(first, min(first + _TOKENS, len(texts)))[:, None]
-            found = spelling(ids, torch.ones_like(ids, dtype=torch.bool))
-            keys, inside = (torch.cat(parts, dim=1) for parts in zip(*found, strict=True))
+            ngrams = spelling(ids, torch.ones_like(ids, dtype=torch.bool))
+            keys, inside = (torch.cat(parts, dim=1) for parts in zip(*ngrams, strict=True))
             order = torch.sort(~inside, dim=1, stable=True).indices[:, :MOST]
             rows = torch.where(inside, hash_keys(keys, self.vectors.num_embeddings), -1).gather(1, order)
             self.rows[first : first + _TOKENS, : rows.shape[1]] = rows
@@ -173,9 +175,8 @@ class CharacterFeatures(NGramFeatures):
 
     def arguments(self) -> Mapping[str, Any]:
         common = ("rows", "scale", "n_outputs", "log_counts", "class_ratios")
-        given = super().arguments()
-        own = {"texts": self.words.texts(), "lengths": (self.words.shortest, self.words.longest)}
-        return own | {name: given[name] for name in common}
+        arguments, lengths = super().arguments(), (self.words.shortest, self.words.longest)
+        return {"texts": self.words.texts(), "lengths": lengths, **{name: arguments[name] for name in common}}
 
     def _ngrams(self, ids: Tensor, is_token: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         yield from self.words(ids, is_token)

@@ -127,7 +127,7 @@ class Replacement(Task):
     ) -> LossSums:
         at = batch.target_positions if self.masked_only else batch.extras.get("real")
         mixed = self.model(replace(batch.inputs, ids=ids), at=at)
-        hidden, (shown, original) = _flat(mixed.y), (_at(one, at) for one in (ids, batch.extras["original"]))
+        hidden, (shown, original) = _flat(mixed.y), (_at(tokens, at) for tokens in (ids, batch.extras["original"]))
         penalty = sum_penalties(penalty, mixed.penalty)
         is_target = self._is_target(batch, at)
         if self.training and self.loss == "softmax":

@@ -66,7 +66,7 @@ class LogitSplit:
     def contributions(self) -> list[float]:
         """Of all parts."""
         by_layer = (value for part in (self.attention, self.cross, self.bias) for value in part.values())
-        memories = (float(value) for one in self.memories.values() for value in one.contributions)
+        memories = (float(value) for layer in self.memories.values() for value in layer.contributions)
         return [self.input, *by_layer, *memories, self.norm_bias]
 
     @property
@@ -221,10 +221,10 @@ def _largest(trained: Trained, split: LogitSplit, top: int) -> Iterator[dict[str
     layers = memory_layers(trained.model.stacks()[0].stack, trained.folder.name) if split.memories else {}
     contributions = [
         (MemoryIndex(layer, number), float(coefficient), float(contribution))
-        for layer, one in split.memories.items()
-        for number, (coefficient, contribution) in enumerate(zip(*one, strict=True))
+        for layer, memories in split.memories.items()
+        for number, (coefficient, contribution) in enumerate(zip(*memories, strict=True))
     ]
-    for memory, coefficient, contribution in sorted(contributions, key=lambda one: (-abs(one[2]), one[0]))[:top]:
+    for memory, coefficient, contribution in sorted(contributions, key=lambda row: (-abs(row[2]), row[0]))[:top]:
         votes = top_votes(trained.model, layers[memory.layer].values[memory.number], N_VOTES)
         pieces = trained.tokenizer.pieces([id for id, _ in votes])
         yield {

@@ -78,7 +78,7 @@ class Settings(LayerOption, StackOption, ModelViewSettings):
         return (
             self.text is None
             or bool(self.memories)
-            or any(one is not None for one in (self.corpus, self.limit, self.layers))
+            or any(setting is not None for setting in (self.corpus, self.limit, self.layers))
         )
 
     def view(self, trained: Trained, output: ViewOutput) -> View:
@@ -194,24 +194,24 @@ class _Memory:
 
     @classmethod
     def of(
-        cls, trained: Trained, model_stack: ModelStack, layers: Layers, found: Triggers, memory: MemoryIndex
+        cls, trained: Trained, model_stack: ModelStack, layers: Layers, triggers: Triggers, memory: MemoryIndex
     ) -> "_Memory":
-        part, top = layers[memory.layer], found.top[memory.layer].k
+        part, top = layers[memory.layer], triggers.top[memory.layer].k
         tokenizer = trained.source_tokenizer if model_stack.rows == "source" else trained.tokenizer
-        triggers = [
+        excerpts = [
             (
                 trigger.coefficient,
                 excerpt(tokenizer, trigger.prefix, None if trigger.following == UNKNOWN else trigger.following),
             )
-            for trigger in found.of(memory)
+            for trigger in triggers.of(memory)
         ]
         votes = top_votes(trained.model, part.values[memory.number], top) if _has_votes(trained, model_stack) else []
         pieces = trained.tokenizer.pieces([id for id, _ in votes])
-        strength = float(strengths(layers, found, memory.layer)[memory.number])
-        return cls(memory, strength, triggers, [*zip(pieces, (p for _, p in votes), strict=True)])
+        strength = float(strengths(layers, triggers, memory.layer)[memory.number])
+        return cls(memory, strength, excerpts, [*zip(pieces, (p for _, p in votes), strict=True)])
 
     def to_json(self) -> dict[str, Any]:
-        triggers = [{"coefficient": coefficient, **one._asdict()} for coefficient, one in self.triggers]
+        triggers = [{"coefficient": coefficient, **trigger._asdict()} for coefficient, trigger in self.triggers]
         votes = [{"token": token, "p": p} for token, p in self.votes]
         return {
             "layer": self.memory.layer,

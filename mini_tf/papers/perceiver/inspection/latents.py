@@ -46,7 +46,8 @@ class LatentAttention:
     def of(cls, captured: Capture) -> "LatentAttention | None":
         """None if the model has no latents between its tokens and its outputs."""
         outputs: SequenceKind = next(
-            (one.queries for one in captured.attention if one.queries != "latent" and one.keys == "latent"), "input"
+            (layer.queries for layer in captured.attention if layer.queries != "latent" and layer.keys == "latent"),
+            "input",
         )
         encoder, decoder = _weights(captured, "latent", "input"), _weights(captured, outputs, "latent")
         if not encoder or not decoder:
@@ -123,8 +124,8 @@ def _panels(name: str, attention: LatentAttention, tokens: Sequence[str], output
         ("rollout", ("output", "token"), (outputs, tokens), f"{which}, {reaching}"),
     ]
     return [
-        Panel(f"{name}{one}", *names, getattr(attention, one), f"{one}: {note}.", tokens=False, sides=sides)
-        for one, sides, names, note in maps
+        Panel(f"{name}{key}", *names, getattr(attention, key), f"{key}: {note}.", tokens=False, sides=sides)
+        for key, sides, names, note in maps
     ]
 
 

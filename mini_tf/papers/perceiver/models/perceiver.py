@@ -166,7 +166,7 @@ class Settings(ModelSettings):
 
     def compare_with(self, other: BaseSettings) -> Iterator[tuple[str, Any, Any]]:
         """Output queries may differ: a task has a query of its own."""
-        yield from (one for one in super().compare_with(other) if one[0] != "query")
+        yield from (entry for entry in super().compare_with(other) if entry[0] != "query")
 
     def attention_layers(self) -> Sequence[AttentionLayer]:
         processor, n, cross = self.processor_stack, self.n_latents, self.cross_attention
