@@ -101,6 +101,8 @@ def test_a_machine_without_units_for_bf16_tries_no_step_in_it() -> None:
     assert found.reasons["precision"] == "matrix products in bf16 are 5.0 times slower"
     assert not any(tried.precision == "bf16" for tried, _ in machine.tried)
     assert not found.provisional
+    short = tune(setup(), work(100), Machine(0.01), lambda: True, bf16_gain=lambda: 0.2)
+    assert (short.reasons["threads"], short.provisional) == (TOO_EXPENSIVE, False), "it need not be found out again"
 
 
 def test_fast_products_in_slow_steps_are_tried_once_warm_and_no_further() -> None:
@@ -154,10 +156,9 @@ def test_a_first_row_that_took_long_is_looked_at_again_with_more_rows() -> None:
 
 
 @pytest.mark.parametrize("row", [0.0005, 0.01, 0.3])
-@pytest.mark.parametrize("steps", [50, 1000, 30_000])
-@pytest.mark.parametrize("bf16", [0.3, 1.4, 5.0])
+@pytest.mark.parametrize("steps", [50, 111, 403, 1000, 30_000])
+@pytest.mark.parametrize(("bf16", "gain"), [(5.0, 0.2), (0.3, 1.4), (3.0, 1.4), (0.3, PROMISING), (3.0, PROMISING)])
 @pytest.mark.parametrize("threads", [2, 64])
-@pytest.mark.parametrize("gain", [0.2, 1.4, PROMISING])
 def test_all_tries_together_take_a_small_share_of_the_run(
     row: float, steps: int, bf16: float, threads: int, gain: float
 ) -> None:
@@ -202,10 +203,36 @@ def test_other_programs_are_looked_for_only_where_something_is_to_be_compared() 
     assert tune(setup(), work(100), Machine(0.01), look, bf16_gain=lambda: 0.2).reasons["threads"] == TOO_EXPENSIVE
 
 
-def test_the_gain_of_bf16_is_a_ratio_of_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    speeds = {torch.float32: 3e11, torch.bfloat16: 9e11}
-    monkeypatch.setattr(hardware, "_best_of", lambda n, device, dtype, seconds: speeds[dtype])
-    assert hardware.bf16_gain() == pytest.approx(3)
+def test_threads_are_tried_in_the_small_share_whatever_bf16_was_worth() -> None:
+    """A share of a tenth would suffice for them."""
+    found = tune(setup(undecided=frozenset({"precision", "threads"})), work(400), Machine(0.01, bf16=1.0),
+                 bf16_gain=lambda: PROMISING)  # fmt: skip
+    assert found.reasons["threads"] == TOO_EXPENSIVE
+
+
+def test_nothing_is_compiled_beside_other_programs() -> None:
+    machine = Machine(0.01)
+    found = tune(setup(undecided=frozenset({"compile"})), work(50_000), machine, lambda: True)
+    assert (found.reasons["compile"], found.provisional) == (BUSY, True)
+    assert not any(tried.compile for tried, _ in machine.tried)
+
+
+@pytest.mark.parametrize(("speeds", "sizes"), [((3e11, 9e11), [128, 512]), ((3e11, 3e10), [128])])
+def test_the_gain_of_bf16_is_a_ratio_of_speeds_in_turn(
+    speeds: tuple[float, float], sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small products suffice where they are much slower."""
+    timed = []
+
+    def best_of(n: int, device: torch.device, dtype: torch.dtype, seconds: float) -> float:
+        timed.append((n, dtype))
+        return speeds[dtype == torch.bfloat16] * (
+            1 if len(timed) % 4 in (1, 2) else 0.5
+        )  # the second pair is disturbed
+
+    monkeypatch.setattr(hardware, "_best_of", best_of)
+    assert hardware.bf16_gain() == pytest.approx(speeds[1] / speeds[0])
+    assert timed == [(n, dtype) for n in sizes for _ in range(2) for dtype in (torch.float32, torch.bfloat16)]
 
 
 def test_fewer_threads_are_at_worst_slower_by_as_much_as_they_are_fewer() -> None:

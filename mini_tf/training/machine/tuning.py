@@ -1,10 +1,10 @@
 """Tuning of `auto` settings: alternatives are timed on the run's own model, in a small share of the run's time.
 
-Nothing is measured for a run under five seconds or with other programs on the CPU. Settings are tuned one by one, by
-expected gain: precision, threads, micro-batch size and, for long runs, compilation; the others without compilation,
-which would take longer than they do. Every value is warmed up, then all are measured in turn, and their medians
-compared. A value replaces the safe default only if it is clearly faster. Half precision is measured only where matrix
-products alone are faster in it, which takes no more than some hundredths of a second to find out.
+Nothing is measured for a run under five seconds, nor are steps compared while other programs use the CPU. Settings are
+tuned one by one, by expected gain: precision, threads, micro-batch size and, for long runs, compilation; the others
+without compilation, which would take longer than they do. Every value is warmed up, then all are measured in turn, and
+their medians compared. A value replaces the safe default only if it is clearly faster. Before steps in half precision
+matrix products are tried in it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +21,8 @@ SHORT = 5.0
 """Runs shorter than this, in seconds, are not tuned."""
 SHARE = 0.03
 """Largest share of the estimated time of a run for all measurements, without compilation."""
+HOPELESS = 0.6
+"""Below this gain of matrix products bf16 is not measured: products are most of a step."""
 PROMISING, PROMISING_SHARE = 1.5, 0.1
 """From this gain of matrix products on, the largest share for measuring bf16, which may save a third of the run; small
 batches would hide that."""
@@ -78,8 +80,8 @@ def _tune(setup: Setup, bench: "_Bench", bf16_gain: Callable[[], float]) -> Setu
     bench.estimate(setup)
     if bench.length.seconds(bench.step) < SHORT:
         return _all_safe(setup, TOO_SHORT)
-    safe = setup
-    if "precision" in setup.undecided and (gain := bf16_gain()) < 1:
+    safe, gain = setup, bf16_gain() if "precision" in setup.undecided else inf
+    if gain < HOPELESS:
         setup = setup.decided("precision", setup.precision, f"matrix products in bf16 are {1 / gain:.1f} times slower")
     elif "precision" in setup.undecided:
         bench.share = PROMISING_SHARE if gain >= PROMISING else SHARE
@@ -91,7 +93,8 @@ def _tune(setup: Setup, bench: "_Bench", bf16_gain: Callable[[], float]) -> Setu
     setup = _compile(setup, bench) if "compile" in setup.undecided else setup
     if bench.crowded or (bench.crowded is False and bench.contended()):  # began during the measurements
         return replace(_all_safe(safe, BUSY), provisional=True)
-    return replace(setup, provisional=bench.busy or bench.failed or (bench.too_expensive and not setup.measured))
+    nothing_known = not setup.measured and gain >= HOPELESS
+    return replace(setup, provisional=bench.busy or bench.failed or (bench.too_expensive and nothing_known))
 
 
 def _all_safe(setup: Setup, reason: str) -> Setup:
@@ -129,10 +132,10 @@ _WITH = {"precision": "in {}", "threads": "with {}", "micro_batch_size": "with m
 class _Bench:
     """Measures setups within a time budget. step: seconds per step in the setup as decided so far. spent: seconds used.
 
-    contended: whether other programs use the CPU now, which takes a tenth of a second to find out. crowded: whether
-    they did before the first comparison; None: there was none. share: of the run that measurements may take. busy:
-    measurements were too noisy. too_expensive: a setting was not measured because it would take too long. failed:
-    torch.compile failed, which may be mended.
+    contended: whether other programs use the CPU now, which takes up to a third of a second to find out. crowded:
+    whether they did before the first comparison; None: there was none. share: of the run that measurements may
+    take. busy: measurements were too noisy. too_expensive: a setting was not measured because it would take too
+    long. failed: torch.compile failed, which may be mended.
     """
 
     measure: Measure
@@ -202,7 +205,7 @@ class _Bench:
 def _others(key: str, setup: Setup) -> dict[Any, float]:
     """Alternatives to the safe default, cheapest first, with the worst-case slowdown of each."""
     if key == "precision":
-        return {"bf16": 1.5}  # casts may take longer than what products gain
+        return {"bf16": 3.0}  # products take at most 1 / HOPELESS times as long, and casts come in addition
     if key == "threads":
         return {threads: setup.threads / threads for threads in (setup.threads // 2, 1) if 1 <= threads < setup.threads}
     return {setup.micro_batch_size // part: 1.0 for part in (2, 4) if setup.micro_batch_size % part == 0}
