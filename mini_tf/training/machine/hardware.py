@@ -87,7 +87,7 @@ def _gain(n: int, seconds: float) -> float:
     """`bf16_gain` of square matrices, each type measured twice for `seconds`, in turn."""
     types = torch.float32, torch.bfloat16
     speeds = [[_best_of(n, torch.device("cpu"), dtype, seconds) for dtype in types] for _ in range(2)]
-    fp32, bf16 = map(max, zip(*speeds, strict=True))
+    fp32, bf16 = (max(measured) for measured in zip(*speeds, strict=True))
     return bf16 / fp32
 
 
