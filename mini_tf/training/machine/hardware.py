@@ -85,9 +85,10 @@ def bf16_gain(seconds: float = 0.01) -> float:
 
 def _gain(n: int, seconds: float) -> float:
     """`bf16_gain` of square matrices, each type measured twice for `seconds`, in turn."""
-    types = torch.float32, torch.bfloat16
-    speeds = [[_best_of(n, torch.device("cpu"), dtype, seconds) for dtype in types] for _ in range(2)]
-    fp32, bf16 = (max(measured) for measured in zip(*speeds, strict=True))
+    fp32 = bf16 = 0.0
+    for _ in range(2):
+        fp32 = max(fp32, _best_of(n, torch.device("cpu"), torch.float32, seconds))
+        bf16 = max(bf16, _best_of(n, torch.device("cpu"), torch.bfloat16, seconds))
     return bf16 / fp32
 
 
