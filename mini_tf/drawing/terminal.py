@@ -126,11 +126,13 @@ def curves(curves: Curves, *, colored: bool, width: int) -> Text:
     return finish(text)
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str | float | None]], *, colored: bool, width: int) -> Text:
+def table(
+    headers: Sequence[str], rows: Sequence[Sequence[str | float | None]], *, keep: int = 0, colored: bool, width: int
+) -> Text:
     """A table with right-aligned numbers; floats have three decimals, None and NaN are blank.
 
-    Text is shown as by `labels.caption`. If too wide, the widest text columns are truncated, then the last columns left
-    out.
+    Text is shown as by `labels.caption`. If too wide, the widest text columns are truncated, the first `keep` after the
+    others, then the last columns left out.
     """
     columns = zip(headers, *rows, strict=True)
     cells = [[caption(cell_text(cell)) for cell in column] for column in columns]
@@ -138,7 +140,8 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str | float | None]], 
     sizes = [_widest(column) for column in cells]
     shown = len(sizes)
     while sum(sizes[:shown]) + 2 * (shown - 1) > width:
-        widest = max((i for i in range(shown) if is_words[i] and sizes[i] > 8), key=sizes.__getitem__, default=None)
+        long = (i for i in range(shown) if is_words[i] and sizes[i] > 8)
+        widest = max(long, key=lambda i: (i >= keep, sizes[i]), default=None)
         if widest is None:
             shown -= 1
         else:

@@ -93,14 +93,14 @@ def _tables(facts: dict[str, Any], parts: list[ModuleParameters], total: int) ->
     rows = []
     for part in parts:
         stack = "decoder." if "encoder" in facts else ""
-        name = re.sub(r"^stack\.", stack, part.name).removesuffix(".part")
+        name = re.sub(r"^stack\.", stack, part.name).removesuffix(".part").replace(".layers.", ".")
         shapes = ["×".join(map(str, shape)) for shape in part.shapes.values()]
         shapes += ["tied"] if part.tied else []
         kind = f"{part.times} × {part.kind}" if part.times > 1 else part.kind
         rows.append([name, kind, f"{part.parameters:,}", f"{part.parameters / total:.1%}", " ".join(shapes)])
     rows.append(["total", "", f"{total:,}", "100.0%", ""])
     headers = ["module", "type", "parameters", "share", "shapes"]
-    yield partial(table, headers, rows)
+    yield partial(table, headers, rows, keep=1)  # names differ at their ends
 
 
 def _cost(work: ForwardFlops, memory: MemoryUse) -> list[str]:

@@ -251,6 +251,8 @@ def test_words_of_a_table_keep_8_cells_before_columns_are_left_out() -> None:
     fits = piped(table(["a", "b", "c"], rows, colored=False, width=25), 25)
     assert fits == f"{'a':8}  {'b':8}      c\n{'x' * 7}…  {'y' * 7}…  0.500\n"
     assert "Columns left out: c." in piped(table(["a", "b", "c"], rows, colored=False, width=24), 24)
+    kept = piped(table(["a", "b", "c"], rows, keep=1, colored=False, width=30), 30)
+    assert kept == f"{'a':13}  {'b':8}      c\n{'x' * 12}…  {'y' * 7}…  0.500\n"
 
 
 def test_curves_are_bars_on_one_scale_with_their_ends() -> None:
