@@ -308,7 +308,7 @@ def _scaled_queries(old: MultiHeadAttention, new: MultiHeadAttention, path: str)
     if new.q_norm is not None:
         norm = torch.ones(old.dims.d_k) if old.q_norm is None else old.q_norm
         return {f"{path}.q_norm": norm * factor}
-    name, linear = ("q", old.q) if old.cross else ("qkv", old.qkv)
+    name, linear = ("q", old.q) if old.is_cross_attn else ("qkv", old.qkv)
     scaled = {f"{path}.{name}.{key}": value.clone() for key, value in linear.named_parameters()}
     for value in scaled.values():
         value[: old.sizes[0]] *= factor

@@ -35,7 +35,7 @@ from mini_tf.inspection._attention_pictures import (
     scale_of,
     summarize,
 )
-from mini_tf.inspection._capture import own_mixers
+from mini_tf.inspection._capture import self_attn_mixers
 from mini_tf.inspection._subjects import WeightsId, weights_id
 from mini_tf.inspection._texts import TokenizedText
 from mini_tf.run import manifest
@@ -203,7 +203,7 @@ def _name(head: Head, sample: Sample) -> str:
 
 
 def _without_heads(trained: Trained) -> Iterator[str]:
-    mixers = own_mixers(trained.model)
+    mixers = self_attn_mixers(trained.model)
     if layers := [str(layer) for layer, mixer in enumerate(mixers) if not mixer.has_heads]:
         named = f"layer{'s' if len(layers) > 1 else ''} {', '.join(layers)} of {len(mixers)}"
         yield f"{named} without attention heads: `minitf inspect --help` lists the views of such layers"

@@ -201,7 +201,7 @@ def _heads_on(captured: CapturedAttention, texts: TokenizedTexts) -> list[Head]:
 
 
 def _sequences_of_query(query: str, selection: HeadSelection, kinds: Mapping[str, SequencePair]) -> SequencePair:
-    """Sequences of queries and keys for --query: of the selected kind, else of the first self-attention of own tokens.
+    """Sequences of queries and keys for --query: of the selected kind, else of the first with queries of input tokens.
 
     Raises UsageFault if the queries are not tokens of a text.
     """

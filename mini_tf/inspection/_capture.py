@@ -121,7 +121,7 @@ def observed(mixers: Iterable[Mixer]) -> Iterator[list[tuple[int, Mapping[str, T
         yield tensors
 
 
-def own_mixers(model: Model) -> list[Mixer]:
+def self_attn_mixers(model: Model) -> list[Mixer]:
     """The self-attention of all layers of all stacks."""
     mixers = [block.mixers.get("self_attn") for model_stack in model.stacks() for block in model_stack.stack.blocks]
     return [mixer for mixer in mixers if isinstance(mixer, Mixer)]
@@ -163,7 +163,7 @@ def attention_kinds(model: Model) -> dict[str, SequencePair]:
         if any("self_attn" in each and each["self_attn"].has_heads for each in mixers):
             kinds[model_stack.attention] = model_stack.rows, model_stack.rows
         if any("cross_attn" in each for each in mixers):
-            kinds[model_stack.cross] = model_stack.rows, model_stack.memory
+            kinds[model_stack.cross_attn] = model_stack.rows, model_stack.memory
     return kinds
 
 
@@ -176,7 +176,9 @@ def _register_hooks(model: Model, recorder: _Recorder) -> Iterator[RemovableHand
                 record = partial(recorder.record_attention, model_stack.attention, (model_stack.rows, model_stack.rows))
                 yield block.self_attn.part.register_forward_hook(record)
             if block.cross_attn is not None:
-                record = partial(recorder.record_attention, model_stack.cross, (model_stack.rows, model_stack.memory))
+                record = partial(
+                    recorder.record_attention, model_stack.cross_attn, (model_stack.rows, model_stack.memory)
+                )
                 yield block.cross_attn.part.register_forward_hook(record)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from mini_tf.data.tokenization.prompts import MASK, PLAIN_MASK
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.generation.prompt_ids import Affixes
-from mini_tf.inspection._capture import Capture, capture, own_mixers
+from mini_tf.inspection._capture import Capture, capture, self_attn_mixers
 from mini_tf.nn.mixer import Mixer
 from mini_tf.nn.model_stack import UNITS, SequenceKind
 from mini_tf.nn.token_positions import TokenPositions
@@ -241,6 +241,6 @@ def capture_heads(trained: Trained, texts: TokenizedTexts) -> Capture:
     if not captured.attention:
         kinds = ", ".join(dict.fromkeys(mixer.kind for mixer in trained.recipe.model.all_mixers()))
         message = f"{trained.folder.name} has no attention heads: its layers are {kinds}"
-        others = any(type(mixer).observe is not Mixer.observe for mixer in own_mixers(trained.model))
+        others = any(type(mixer).observe is not Mixer.observe for mixer in self_attn_mixers(trained.model))
         raise UsageFault(message, hint="see `minitf inspect --help` for views of its layers" if others else None)
     return captured

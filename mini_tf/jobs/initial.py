@@ -261,8 +261,8 @@ def _refuse_incompatible(recipe: Recipe, trained: LoadedModel, data: TokenizedDa
         raise RecipeFault(f"model.init_from: {fault}", hint=f"model.kind={other.kind}")
     for key, *values in model.compare_with(other):
         contexts = (recipe.train.context, trained.recipe.train.context)
-        own_value, other_value = (_comparable(value, context) for value, context in zip(values, contexts, strict=True))
-        for inner, here, there in () if key in _FREE else _differing(f"model.{key}", own_value, other_value):
+        value, trained_value = (_comparable(value, context) for value, context in zip(values, contexts, strict=True))
+        for inner, here, there in () if key in _FREE else _differing(f"model.{key}", value, trained_value):
             fault = f"is {here}, but {there} in {name}, the run of model.init_from"
             raise RecipeFault(f"{inner}: {fault}", hint=f"leave model.{key} out")
 

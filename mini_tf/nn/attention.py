@@ -94,9 +94,9 @@ class MultiHeadProjections(Mixer):
         self.dims, self.qk_norm = dims, bool(settings.qk_norm)
         # In a tuple, so not registered as a submodule: the embedding owns the module.
         self._positional_encoding = (layer.positional_encoding,)
-        self.cross = layer.attention == "cross"
+        self.is_cross_attn = layer.attention == "cross"
         q, k, v = dims.n_heads * dims.d_k, dims.n_kv_heads * dims.d_k, dims.n_kv_heads * dims.d_v
-        if self.cross:
+        if self.is_cross_attn:
             self.q = nn.Linear(dims.d_model, q, bias=layer.bias)
             self.kv = FusedLinear(dims.d_memory, (k, v), layer.bias)
         else:
@@ -137,7 +137,7 @@ class MultiHeadProjections(Mixer):
         self, memory: Float[Tensor, "B M d_memory"]
     ) -> tuple[Float[Tensor, "B G M K"], Float[Tensor, "B G M V"]]:
         """Cross-attention: keys and values of a source."""
-        assert self.cross, "recall is for cross-attention"
+        assert self.is_cross_attn, "recall is for cross-attention"
         k, v = split_outputs(self.kv, memory, self.sizes[1:])
         return self.normed(self._heads(k), self.k_norm).transpose(1, 2), self._heads(v, self.dims.d_v).transpose(1, 2)
 
@@ -148,7 +148,7 @@ class MultiHeadProjections(Mixer):
 
         Raises ValueError if the memory of self-attention is not x.
         """
-        if self.cross:
+        if self.is_cross_attn:
             recalled = memory if isinstance(memory, dict) else self.recall(memory, visibility.memory)
             return self.project_query(x), recalled["k"], recalled["v"]
         n_heads, n_kv_heads, d_k = self.dims.n_heads, self.dims.n_kv_heads, self.dims.d_k
@@ -269,7 +269,7 @@ class MultiHeadAttention(MultiHeadProjections):
         return attend(q, k, v, visibility, self.scale, self._bias_encoding, dropout_rate)
 
     def start(self, batch: int) -> State:
-        if self.cross:
+        if self.is_cross_attn:
             return {}  # keys and values come from `recall`
         parameter = self.out.weight
         if self.training and self.memory_cache == "inputs":
@@ -286,7 +286,7 @@ class MultiHeadAttention(MultiHeadProjections):
         return q[:, :, -x.shape[1] :], k, v, visibility, state
 
     def fast_decoding(self) -> SoftmaxAttention | None:
-        if not vars(type(self)).get("STANDARD_SOFTMAX") or self.cross:
+        if not vars(type(self)).get("STANDARD_SOFTMAX") or self.is_cross_attn:
             return None
         mask = self.restrict(Visibility(True, TokenPositions(1), TokenPositions(1)))
         return SoftmaxAttention(self.fast_projections(), self.scale, mask.window, None) if mask.attends_self else None

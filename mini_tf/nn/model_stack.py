@@ -20,7 +20,7 @@ class ModelStack(NamedTuple):
 
     name: path in the model. embedding: path of the `Embedding` or parameter of its input; None: another stack. rows:
     sequence of its hidden states; memory: sequence of the keys of its cross-attention; memory_embedding: path of their
-    `Embedding`, None: another stack. attention, cross: names of its self-attention and cross-attention. n_above: layers
+    `Embedding`, None: another stack. attention, cross_attn: names of its self- and cross-attention. n_above: layers
     between its last one and the output.
     """
 
@@ -31,7 +31,7 @@ class ModelStack(NamedTuple):
     memory: SequenceKind = "source"
     memory_embedding: str | None = None
     attention: str = "decoder.self"
-    cross: str = "cross"
+    cross_attn: str = "cross"
     n_above: int = 0
 
     def embedding_paths(self, rows: SequenceKind | None = None) -> list[str]:

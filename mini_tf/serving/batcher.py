@@ -47,7 +47,7 @@ class Job:
     streamed: bool = False
     _given_up: threading.Event = field(default_factory=threading.Event)
 
-    def tell(self, number: int, piece: str) -> None:
+    def stream(self, number: int, piece: str) -> None:
         """Pass on a piece of a text, which cannot be taken back."""
         if piece and self.follow is not None:
             self.streamed = True
@@ -179,7 +179,7 @@ class ServedModel:
 
         def follow(number: int, piece: str) -> bool:
             job, index = owners[number]
-            job.tell(index, piece)
+            job.stream(index, piece)
             return job.over
 
         if self.is_random(options):

@@ -123,7 +123,7 @@ def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
     for model_stack in model.stacks():
         mixers = [block.mixers["self_attn"] for block in model_stack.stack.blocks if block.self_attn is not None]
         expected[model_stack.attention] += model_stack.stack.n_passes * sum(mixer.has_heads for mixer in mixers)
-        expected[model_stack.cross] += model_stack.stack.n_passes * sum(
+        expected[model_stack.cross_attn] += model_stack.stack.n_passes * sum(
             block.cross_attn is not None for block in model_stack.stack.blocks
         )
     layers = [(kind, layer) for kind, n in (+expected).items() for layer in range(n)]

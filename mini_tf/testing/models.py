@@ -138,7 +138,7 @@ def _attention_names(model_stack: ModelStack) -> list[str]:
     attends_itself = any(block.self_attn is not None for block in model_stack.stack.blocks)
     return [
         *([model_stack.attention] if attends_itself else []),
-        *([model_stack.cross] if _crosses(model_stack.stack) else []),
+        *([model_stack.cross_attn] if _crosses(model_stack.stack) else []),
     ]
 
 

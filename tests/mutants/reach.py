@@ -165,7 +165,7 @@ class Tests:
         file = self.kept[_file(test)]
         about = file["tests"][test]
         return float(about["seconds"]), {
-            f"{_file(test)} {one}": file["fixtures"].get(one, 0.0) for one in about["fixtures"]
+            f"{_file(test)} {fixture}": file["fixtures"].get(fixture, 0.0) for fixture in about["fixtures"]
         }
 
     def seconds(self, test: str) -> float:

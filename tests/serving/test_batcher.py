@@ -21,7 +21,7 @@ class Counted:
     def __call__(self, key: Any, jobs: Sequence[Job]) -> list[list[str]]:
         self.batches.append([item for job in jobs for item in job.items])
         for job in jobs:
-            job.tell(0, job.items[0])
+            job.stream(0, job.items[0])
         self.begun.release()
         assert self.go_on.acquire(timeout=60)
         if "bad" in self.batches[-1]:

@@ -263,7 +263,7 @@ class SourceInTraining(Heads):
     """Cross-attention to the padding of a source in training."""
 
     def forward(self, x: Tensor, memory: Any, visibility: Visibility, state: State | None = None) -> ForwardOutput:
-        if self.training and self.cross:
+        if self.training and self.is_cross_attn:
             visibility = replace(visibility, memory=TokenPositions(visibility.memory.length))
         return super().forward(x, memory, visibility, state)
 

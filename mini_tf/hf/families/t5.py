@@ -15,7 +15,7 @@ WORDS = {
     **{"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh", "silu": "silu"},
     **{"gated-gelu": "geglu_tanh", "gated-gelu_new": "geglu_tanh", "gated-silu": "swiglu", "gated-relu": "reglu"},
 }
-OWN: Layer = {
+SELF: Layer = {
     "self_attn.norm": "layer.0.layer_norm",
     "self_attn.part.qkv": ("layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v"),
     "self_attn.part.out": "layer.0.SelfAttention.o",
@@ -93,7 +93,7 @@ class Settings(Family):
                 "feed_forward.part.up": tuple(f"{feed}.DenseReluDense.{up}" for up in ups),
                 "feed_forward.part.down": f"{feed}.DenseReluDense.wo",
             }
-            names |= within(path, {**OWN, **forward}, f"{side}.block")
+            names |= within(path, {**SELF, **forward}, f"{side}.block")
         names |= within("stack", CROSS, "decoder.block")
         return names | {
             "embedding.position.table": Layout(f"decoder.{BIAS}"),

@@ -42,7 +42,7 @@ class LinearAttention(MultiHeadProjections):
         raise NotImplementedError
 
     def start(self, batch: int) -> State:
-        if self.cross:
+        if self.is_cross_attn:
             return {}  # the sums come from `recall`
         weight = self.out.weight
         like = weight.new_empty(0, dtype=torch.promote_types(weight.dtype, torch.float32))
@@ -58,7 +58,7 @@ class LinearAttention(MultiHeadProjections):
     def forward(
         self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility, state: State | None = None
     ) -> ForwardOutput:
-        if self.cross:
+        if self.is_cross_attn:
             recalled = memory if isinstance(memory, dict) else self.recall(memory, visibility.memory)
             q = self.project_query(x).contiguous()  # each product with sums would copy it
             with torch.autocast(x.device.type, enabled=False):
@@ -72,7 +72,7 @@ class LinearAttention(MultiHeadProjections):
         )
 
     def explicit(self, x: Float[Tensor, "B L D"], memory: Tensor | State, visibility: Visibility) -> ExplicitAttention:
-        if self.cross:
+        if self.is_cross_attn:
             recalled = memory if isinstance(memory, dict) else self.recall(memory, visibility.memory)
             q, k, v = self.project_query(x), recalled["k"], recalled["v"]
         else:
@@ -82,7 +82,7 @@ class LinearAttention(MultiHeadProjections):
         return ExplicitAttention(weights.to(v.dtype), v)
 
     def fast_decoding(self) -> RecurrentAttention | None:
-        return None if self.cross else RecurrentAttention(self.fast_projections(), self._step)
+        return None if self.is_cross_attn else RecurrentAttention(self.fast_projections(), self._step)
 
     def _step(
         self, q_and_k: Float[Tensor, "B N K"], v: Float[Tensor, "B G V"], state: State

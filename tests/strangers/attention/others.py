@@ -18,4 +18,4 @@ class Settings(MultiHeadSettings):
 
 class Others(MultiHeadAttention):
     def restrict(self, visibility: Visibility) -> Visibility:
-        return visibility if self.cross else visibility.without_self()
+        return visibility if self.is_cross_attn else visibility.without_self()

@@ -14,8 +14,8 @@ class Settings(MultiHeadSettings):
 
 
 class Redrawn(MultiHeadAttention):
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.register_buffer("drawn", torch.zeros(3))
 
     def refresh(self, seed: int, step: int) -> bool:

@@ -26,8 +26,8 @@ class Settings(ModelSettings):
     n_latents: int = 4
 
     def stacks(self) -> dict[str, StackSettings]:
-        one = self.model_copy(update={"n_layers": 1})
-        return {"decoder": one, "inner": self, "reader": one}
+        one_layer = self.model_copy(update={"n_layers": 1})
+        return {"decoder": one_layer, "inner": self, "reader": one_layer}
 
     def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> "Latents":
         return Latents(self, vocabulary_size, context)
@@ -40,18 +40,20 @@ class Latents(Model):
         self.embedding = build_embedding(settings, settings, nn.Embedding(vocabulary_size, settings.d_model), context)
         self.latents = nn.Parameter(torch.randn(settings.n_latents, settings.d_model))
         self.queries = nn.Embedding(context, settings.d_model)
-        one = settings.model_copy(update={"n_layers": 1})
+        one_layer = settings.model_copy(update={"n_layers": 1})
         cross = CrossAttentionSpec(settings.attention[0], settings.d_model)
-        self.reader = Stack(one, False, None, cross, self_attn=False)
+        self.reader = Stack(one_layer, False, None, cross, self_attn=False)
         self.inner = Stack(settings, False, None, n_passes=2)
-        self.decoder = Stack(one, False, None, cross, self_attn=False)
+        self.decoder = Stack(one_layer, False, None, cross, self_attn=False)
         self.head = Head(self.embedding.tokens, True, None, bias=False)
 
     def stacks(self) -> list[ModelStack]:
         n = self.inner.n_calls
-        decoder = ModelStack("decoder", self.decoder, "queries", "input", "latent", cross="decoder.cross")
+        decoder = ModelStack("decoder", self.decoder, "queries", "input", "latent", cross_attn="decoder.cross")
         inner = ModelStack("inner", self.inner, None, "latent", attention="latent.self", n_above=1)
-        reader = ModelStack("reader", self.reader, "latents", "latent", "input", cross="reader.cross", n_above=1 + n)
+        reader = ModelStack(
+            "reader", self.reader, "latents", "latent", "input", cross_attn="reader.cross", n_above=1 + n
+        )
         return [decoder, inner, reader]
 
     def max_length(self, rows: SequenceKind = "input") -> int | None:

@@ -15,7 +15,7 @@ from mini_tf.drawing.labels import label
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map, table
 from mini_tf.inspection import PICTURES, TextViewSettings, View, ViewOutput
-from mini_tf.inspection._capture import observed, own_mixers
+from mini_tf.inspection._capture import observed, self_attn_mixers
 from mini_tf.inspection._subjects import run_and_step
 from mini_tf.inspection._texts import ModelInput, untruncated_input
 from mini_tf.nn.state import State
@@ -107,7 +107,7 @@ def _spans(trained: Trained, input: ModelInput) -> list[LayerSpans]:
     model, parts, ramps = trained.model, dict[int, list[np.ndarray]](), dict[int, int]()
     ends = [*range(model.context, len(input.ids), model.context), len(input.ids)]
     state: State | None = model.start(1) if trained.recipe.model.causal and not model.needs_source else None
-    with observed(own_mixers(model)) as tensors:
+    with observed(self_attn_mixers(model)) as tensors:
         for first, end in zip([0, *ends], ends, strict=False):
             if state is not None:
                 ids = torch.tensor([input.ids[first:end]], device=trained.setup.device)

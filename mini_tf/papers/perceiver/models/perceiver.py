@@ -222,7 +222,7 @@ class Perceiver(Model):
         queries, rows = None if self.queries is None else "queries", self._output_rows
         n = self.processor.n_calls
         return [
-            ModelStack("decoder", self.decoder, queries, rows, "latent", cross="decoder.cross"),
+            ModelStack("decoder", self.decoder, queries, rows, "latent", cross_attn="decoder.cross"),
             ModelStack("processor", self.processor, None, "latent", attention="latent.self", n_above=1),
             ModelStack(
                 "encoder",

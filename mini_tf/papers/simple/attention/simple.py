@@ -46,14 +46,14 @@ class Simple(Mixer):
         super().__init__()
         self.cosine = settings.scale == "cosine"
         self.scale = dims.d_model**-0.5 if settings.scale == "rsqrt_d" else 1.0
-        self.cross = layer.attention == "cross"
+        self.is_cross_attn = layer.attention == "cross"
         self.d_model = dims.d_model
         # It has no parameters, so this buffer follows the dtype and device of the model.
         self.register_buffer("like", torch.empty(0), persistent=False)
         self.like: Tensor
 
     def start(self, batch: int) -> State:
-        return {} if self.cross else empty_cache(x=self.like.new_empty(batch, 0, self.d_model))
+        return {} if self.is_cross_attn else empty_cache(x=self.like.new_empty(batch, 0, self.d_model))
 
     def recall(self, memory: Tensor, token_positions: TokenPositions) -> State:
         return {"x": memory}

@@ -15,7 +15,7 @@ from mini_tf.drawing.labels import label
 from mini_tf.drawing.panel import Panel, PanelGrid, Scale
 from mini_tf.drawing.terminal import heat_map, table
 from mini_tf.inspection import PICTURES, TextViewSettings, View, ViewOutput
-from mini_tf.inspection._capture import observed, own_mixers
+from mini_tf.inspection._capture import observed, self_attn_mixers
 from mini_tf.inspection._subjects import run_and_step
 from mini_tf.inspection._texts import ModelInput, untruncated_input
 from mini_tf.nn.tokens import Tokens
@@ -103,7 +103,7 @@ class Settings(TextViewSettings):
 
 @torch.no_grad()
 def _gates(trained: Trained, input: ModelInput) -> list[LayerGates]:
-    with observed(own_mixers(trained.model)) as tensors:
+    with observed(self_attn_mixers(trained.model)) as tensors:
         if not trained.model.needs_source:
             trained.model(Tokens(torch.tensor([input.ids], device=trained.setup.device)))
     names = ("forget", "reset")
