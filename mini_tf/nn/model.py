@@ -29,7 +29,6 @@ from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights import copy_tensors, init_weights, unique_tensors
 from mini_tf.recipe import kind_settings
-from mini_tf.recipe.kind_settings import Direction, directions_of
 from mini_tf.recipe.kinds import Rules
 
 
@@ -62,12 +61,12 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         yield from kind_settings.ModelSettings.rules(self)
         yield from self.direction_rules(self.attention, "causal" if self.causal else "bidirectional")
 
-    def direction_rules(self, mixers: Iterable[MixerSettings], direction: Direction) -> Rules:
+    def direction_rules(self, mixers: Iterable[MixerSettings], direction: kind_settings.Direction) -> Rules:
         """A fault for each mixer whose self-attention does not support `direction`."""
         for mixer in mixers:
             if direction not in mixer.supports:
                 message = f"does not support {direction} attention, which model {self.kind} needs"
-                message = message if directions_of(mixer.supports) else "is cross-attention only"
+                message = message if kind_settings.directions_of(mixer.supports) else "is cross-attention only"
                 yield "attention", f"{mixer.kind} attention {message}"
 
     def mixers(self) -> Sequence[MixerSettings]:
@@ -85,16 +84,17 @@ class ModelSettings(StackSettings, kind_settings.ModelSettings):
         """The attention layers that `minitf cost --lengths` measures; default: those of the stack before the head."""
         return next(iter(self.stacks().values())).attention_layers_of(self.causal)
 
-    def build_stack(self, encoding: PositionalEncoding, cross_attn: CrossAttentionSpec | None = None) -> Stack:
+    def build_stack(
+        self, positional_encoding: PositionalEncoding, cross_spec: CrossAttentionSpec | None = None
+    ) -> Stack:
         """The stack before the head."""
-        return Stack(self, self.causal, encoding, cross_attn)
+        return Stack(self, self.causal, positional_encoding, cross_spec)
 
-    def describe_attention(self, boundary: str, direction: Direction) -> str:
+    def describe_attention(self, boundary: str, direction: kind_settings.Direction) -> str:
         return super().describe_attention(boundary, direction) + describe_restrictions(self.attention)
 
     def build(self, vocabulary_size: int, context: int, source_vocabulary_size: int | None = None) -> "Model":
-        """The model with weights drawn from torch's generator; context: maximum length in training.
-
+        """The model with weights drawn from torch's generator; context: maximum length in training;
         source_vocabulary_size: of an encoder whose vocabulary differs from the decoder's.
         """
         return OneStack(self, vocabulary_size, context)
@@ -227,16 +227,16 @@ class Model(nn.Module):
 
 
 class OneStack(Model):
-    """An embedding, a stack and a head. cross_attn: cross-attention of the stack, if any."""
+    """An embedding, a stack and a head. cross_spec: cross-attention of the stack, if any."""
 
     def __init__(
-        self, settings: ModelSettings, vocabulary_size: int, context: int, cross_attn: CrossAttentionSpec | None = None
+        self, settings: ModelSettings, vocabulary_size: int, context: int, cross_spec: CrossAttentionSpec | None = None
     ) -> None:
         super().__init__()
         self.settings, self.context, self.d_model, self.n_types = settings, context, settings.d_model, settings.n_types
         tokens = nn.Embedding(vocabulary_size, settings.d_embedding or settings.d_model)
         self.embedding = build_embedding(settings, settings, tokens, context)
-        self.stack = settings.build_stack(self.embedding.position, cross_attn)
+        self.stack = settings.build_stack(self.embedding.position, cross_spec)
         self.head = head = settings.build_head(tokens)
         untied = None if settings.tied else head.linear
         init_weights(self, self.stack.residual_outputs, untied, settings.init_std, settings.init, self.stack.n_passes)

@@ -163,8 +163,8 @@ class CrossAttentionSpec(NamedTuple):
 class Stack(nn.Module):
     """`n_layers` blocks and, with pre-norm, a final norm.
 
-    cross_attn: cross-attention, None = none; self_attn: blocks have self-attention; n_passes: number of passes through
-    the blocks (shared weights); final_norm: with pre-norm.
+    cross_spec: cross-attention, None = none; has_self_attn: blocks have self-attention; n_passes: number of passes
+    through the blocks (shared weights); final_norm: with pre-norm.
     """
 
     def __init__(
@@ -172,8 +172,8 @@ class Stack(nn.Module):
         settings: StackSettings,
         causal: bool,
         positional_encoding: PositionalEncoding | None,
-        cross_attn: CrossAttentionSpec | None = None,
-        self_attn: bool = True,
+        cross_spec: CrossAttentionSpec | None = None,
+        has_self_attn: bool = True,
         n_passes: int = 1,
         final_norm: bool = True,
     ) -> None:
@@ -188,25 +188,25 @@ class Stack(nn.Module):
             return build_norm(settings.norm, settings.d_model, settings.norm_eps, settings.bias, settings.norm_weight)
 
         def step(part: nn.Module) -> ResidualStep:
-            residual = settings.residual and (cross_attn is None or cross_attn.residual or part is not cross_mixer)
+            residual = settings.residual and (cross_spec is None or cross_spec.residual or part is not cross_attn)
             without_norm = part is first_mixer and not post and not settings.first_norm
             return ResidualStep(part, nn.Identity() if without_norm else norm(), post, residual, settings.dropout_rate)
 
         blocks: list[Block] = []
         first_mixer: nn.Module | None = None
         for layer in range(settings.n_layers):
-            self_mixer, cross_mixer = None, None
-            if self_attn:
+            self_attn, cross_attn = None, None
+            if has_self_attn:
                 mixer = settings.attention[layer % len(settings.attention)]
                 encoding = None if positional_encoding is None else positional_encoding.of_layer(layer)
                 spec = LayerSpec(layer, settings.n_layers, "self", encoding, settings.bias)
-                self_mixer = mixer.build(settings.attention_dims(), spec)
-                first_mixer = first_mixer or self_mixer
-            if cross_attn is not None:
+                self_attn = mixer.build(settings.attention_dims(), spec)
+                first_mixer = first_mixer or self_attn
+            if cross_spec is not None:
                 spec = LayerSpec(layer, settings.n_layers, "cross", None, settings.bias)
-                cross_mixer = cross_attn.mixer.build(settings.attention_dims(cross_attn.d_memory), spec)
+                cross_attn = cross_spec.mixer.build(settings.attention_dims(cross_spec.d_memory), spec)
             feed_forward = FeedForward(settings.d_model, d_ff, settings.activation, settings.bias) if d_ff else None
-            blocks.append(Block(self_mixer, cross_mixer, feed_forward, step, settings.parallel))
+            blocks.append(Block(self_attn, cross_attn, feed_forward, step, settings.parallel))
         self.layers = nn.ModuleList(blocks)
         self.norm = norm() if settings.norm_place == "pre" and final_norm else nn.Identity()
 

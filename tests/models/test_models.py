@@ -313,8 +313,8 @@ def test_projections_that_are_applied_often_start_smaller(kind: str) -> None:
     class Repeated(settings_of("models", kind)):  # type: ignore[misc]
         n_blocks: int = 1
 
-        def build_stack(self, encoding: Any, cross_attn: Any = None) -> Stack:
-            return Stack(self, True, encoding, cross_attn, n_passes=self.n_blocks)
+        def build_stack(self, positional_encoding: Any, cross_spec: Any = None) -> Stack:
+            return Stack(self, True, positional_encoding, cross_spec, n_passes=self.n_blocks)
 
     models: list[Model] = []
     for n_blocks in (1, 4):

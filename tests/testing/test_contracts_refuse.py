@@ -556,8 +556,8 @@ def small_model(kind: str, **methods: Any) -> ModelSettings:
 
 
 def with_stack(stack: type[Stack], kind: str = "decoder") -> ModelSettings:
-    def build_stack(settings: ModelSettings, encoding: PositionalEncoding, cross_attn: Any = None) -> Stack:
-        return stack(settings, settings.causal, encoding, cross_attn)
+    def build_stack(settings: ModelSettings, positional_encoding: PositionalEncoding, cross_spec: Any = None) -> Stack:
+        return stack(settings, settings.causal, positional_encoding, cross_spec)
 
     return small_model(kind, build_stack=build_stack)
 

@@ -42,9 +42,9 @@ class Latents(Model):
         self.queries = nn.Embedding(context, settings.d_model)
         one_layer = settings.model_copy(update={"n_layers": 1})
         cross = CrossAttentionSpec(settings.attention[0], settings.d_model)
-        self.reader = Stack(one_layer, False, None, cross, self_attn=False)
+        self.reader = Stack(one_layer, False, None, cross, has_self_attn=False)
         self.inner = Stack(settings, False, None, n_passes=2)
-        self.decoder = Stack(one_layer, False, None, cross, self_attn=False)
+        self.decoder = Stack(one_layer, False, None, cross, has_self_attn=False)
         self.head = Head(self.embedding.tokens, True, None, bias=False)
 
     def stacks(self) -> list[ModelStack]:

@@ -198,10 +198,10 @@ class Perceiver(Model):
         processor, cross = settings.processor_stack, settings.cross_attention
         self.latents = nn.Parameter(torch.empty(settings.n_latents, processor.d_model).normal_(0.0, settings.init_std))
         to_tokens = CrossAttentionSpec(cross, settings.d_model)
-        self.encoder = Stack(settings.encoder_stack, False, None, to_tokens, self_attn=False, final_norm=False)
+        self.encoder = Stack(settings.encoder_stack, False, None, to_tokens, has_self_attn=False, final_norm=False)
         self.processor = Stack(processor, False, None, n_passes=settings.n_passes)
         to_latents = CrossAttentionSpec(cross, processor.d_model, residual=settings.query_residual)
-        self.decoder = Stack(settings.decoder_stack, False, None, to_latents, self_attn=False, final_norm=False)
+        self.decoder = Stack(settings.decoder_stack, False, None, to_latents, has_self_attn=False, final_norm=False)
         self.queries: PositionalEncoding | nn.Parameter | None = None
         if settings.query == "position":
             self.queries = settings.query_positions.build(
