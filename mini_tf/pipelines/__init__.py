@@ -75,15 +75,15 @@ class Output(NamedTuple):
 class GenerateOptions:
     """Options of `minitf generate`.
 
-    values: the options that were set, by name. context: maximum prompt length in tokens; default the model's. by_line:
-    each prompt is a line of a file. terminal: stdout is a terminal. json: outputs are printed as JSON. on_unread:
-    called after the prompts are tokenized, before generation, with the truncated tokens and unknown characters of all
-    prompts so far. streamer: prints each piece of text when it is generated; used only if one text is generated at a
-    time. follow: called after each token of a decoder's texts that are generated together. warn: called with a line if
-    generation takes longer than it should.
+    explicit: the options that were set, by name. context: maximum prompt length in tokens; default the model's.
+    by_line: each prompt is a line of a file. terminal: stdout is a terminal. json: outputs are printed as JSON.
+    on_unread: called after the prompts are tokenized, before generation, with the truncated tokens and unknown
+    characters of all prompts so far. streamer: prints each piece of text when it is generated; used only if one text is
+    generated at a time. follow: called after each token of a decoder's texts that are generated together. warn: called
+    with a line if generation takes longer than it should.
     """
 
-    values: Mapping[str, Any] = field(default_factory=dict)
+    explicit: Mapping[str, Any] = field(default_factory=dict)
     context: int | None = None
     by_line: bool = False
     terminal: bool = False

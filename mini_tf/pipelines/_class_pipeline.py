@@ -249,9 +249,9 @@ class ClassPipeline(PredictionPipeline):
         changed.top = options.top
         if options.thresholds:
             names, common = self.labels.names, options.thresholds.get(None, 0.0)
-            preferred = np.array([name in options.thresholds for name in names])
+            has_own_threshold = np.array([name in options.thresholds for name in names])
             thresholds = np.array([options.thresholds.get(name, common) for name in names])
-            changed.rule = replace(self.rule, thresholds=thresholds, preferred=preferred)
+            changed.rule = replace(self.rule, thresholds=thresholds, has_own_threshold=has_own_threshold)
         return changed
 
     def most_probable(self, log_probabilities: np.ndarray) -> list[list[dict[str, Any]]]:

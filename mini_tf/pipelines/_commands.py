@@ -38,8 +38,8 @@ def open_generator(trained: Trained, options: Mapping[str, Any], **how: Any) -> 
     for name in options:
         _refuse_unsupported(trained, name)
     _check_ranges(options)
-    values = {name: value for name, value in options.items() if name != CONTEXT}
-    return pipeline_of(trained).generator(GenerateOptions(values, _context(trained, options.get(CONTEXT)), **how))
+    explicit = {name: value for name, value in options.items() if name != CONTEXT}
+    return pipeline_of(trained).generator(GenerateOptions(explicit, _context(trained, options.get(CONTEXT)), **how))
 
 
 def _refuse_unsupported(trained: Trained, name: str) -> None:

@@ -30,15 +30,15 @@ Measure = Callable[[np.ndarray, np.ndarray, np.ndarray], dict[str, float]]
 class DecisionRule:
     """How labels follow from outputs. scheme: of tags that mark entities, else None. bias (C,) or 0: in nats.
 
-    thresholds (C,): the probability below which a class is no label. preferred (C,): classes with their own threshold,
-    which are predicted before all others where their probability reaches it, and after all others elsewhere.
+    thresholds (C,): the probability below which a class is no label. has_own_threshold (C,): classes that are predicted
+    before all others where their probability reaches it, and after all others elsewhere.
     """
 
     scheme: TagScheme | None = None
     temperature: float = 1.0
     bias: np.ndarray | float = 0.0
     thresholds: np.ndarray | None = None
-    preferred: np.ndarray | bool = False
+    has_own_threshold: np.ndarray | bool = False
 
     def log_probabilities(self, outputs: Tensor) -> np.ndarray:
         """(T, C): of logits (T, C), or of any log-probabilities."""
@@ -50,7 +50,9 @@ class DecisionRule:
         scores = log_probabilities + self.bias
         if self.thresholds is not None:
             reached = log_probabilities >= np.log(np.maximum(self.thresholds, 1e-300))
-            scores = np.where(self.preferred, np.where(reached, log_probabilities + _FIRST, scores - _FIRST), scores)
+            scores = np.where(
+                self.has_own_threshold, np.where(reached, log_probabilities + _FIRST, scores - _FIRST), scores
+            )
         decided = scores.argmax(1) if self.scheme is None else best_tags(scores, lengths, self.scheme)
         if self.thresholds is None:
             return decided

@@ -40,14 +40,14 @@ class DecoderGenerator:
     """Generates text with a decoder."""
 
     def __init__(self, bundle: ModelBundle, options: GenerateOptions) -> None:
-        values = options.values
+        explicit = options.explicit
         self.bundle, self.options = bundle, options
-        self.samples, self.batch_size = values.get("num_samples", 1), values.get("batch_size", BATCH_SIZE)
-        self.seed: int = values.get("seed", 0)
-        self.top_logprobs: int | None = values.get("logprobs")
+        self.samples, self.batch_size = explicit.get("num_samples", 1), explicit.get("batch_size", BATCH_SIZE)
+        self.seed: int = explicit.get("seed", 0)
+        self.top_logprobs: int | None = explicit.get("logprobs")
         self.chunk_size = self.batch_size
-        greedy = {"temperature": 0.0} if values.get("greedy") else {}
-        generate = bundle.recipe.generate.with_options({**values, **greedy})
+        greedy = {"temperature": 0.0} if explicit.get("greedy") else {}
+        generate = bundle.recipe.generate.with_options({**explicit, **greedy})
         recipe = bundle.recipe.model_copy(update={"generate": generate})
         self.text_generator = TextGenerator(
             bundle.model,
@@ -59,7 +59,7 @@ class DecoderGenerator:
         )
         self.unread = InputWarnings(bundle.tokenizer, self.text_generator.context)
         self._check_options()
-        self.streams: bool = values.get("stream", options.terminal and self.samples == 1)
+        self.streams: bool = explicit.get("stream", options.terminal and self.samples == 1)
 
     def outputs(self, prompts: Sequence[str], places: Sequence[str] = ()) -> Iterator[Output]:
         encoded = [self.encode(text) for text in prompts]
@@ -116,16 +116,16 @@ class DecoderGenerator:
 
     def _check_options(self) -> None:
         """UsageFault for contradictory options."""
-        values = self.options.values
-        sampling = [name for name in ("temperature", "top_k", "top_p", "min_p") if values.get(name)]
-        if values.get("greedy") and sampling:
-            fault = f"--greedy is --temperature 0; {option(sampling[0])} {values[sampling[0]]:g} was given too"
+        explicit = self.options.explicit
+        sampling = [name for name in ("temperature", "top_k", "top_p", "min_p") if explicit.get(name)]
+        if explicit.get("greedy") and sampling:
+            fault = f"--greedy is --temperature 0; {option(sampling[0])} {explicit[sampling[0]]:g} was given too"
             raise UsageFault(fault)
         if self.samples > 1 and self.text_generator.settings.greedy:
             fault = f"--num-samples {self.samples}: greedy decoding gives identical samples"
             raise UsageFault(fault, hint="give a --temperature above 0")
-        if values.get("stream"):
-            several = [option(name) for name in ("num_samples", "batch_size") if values.get(name, 1) > 1]
+        if explicit.get("stream"):
+            several = [option(name) for name in ("num_samples", "batch_size") if explicit.get(name, 1) > 1]
             if others := [*(["--json"] if self.options.json else []), *several]:
                 fault = f"--stream prints one text while it is generated; {others[0]} was given too"
                 raise UsageFault(fault, hint="remove one of them")
@@ -152,10 +152,12 @@ class EncoderDecoderGenerator:
         make_translator: Callable[[Generate], Translator],
         unit: str,
     ) -> None:
-        values, self.options = options.values, options
-        self.batch_size, self.n_best = values.get("batch_size", BEAM_BATCH_SIZE), values.get("n_best")
+        explicit, self.options = options.explicit, options
+        self.batch_size, self.n_best = explicit.get("batch_size", BEAM_BATCH_SIZE), explicit.get("n_best")
         self.chunk_size = SORTED_BATCHES * self.batch_size
-        generate = bundle.recipe.generate.with_options({**values, **({"num_beams": 1} if values.get("greedy") else {})})
+        generate = bundle.recipe.generate.with_options(
+            {**explicit, **({"num_beams": 1} if explicit.get("greedy") else {})}
+        )
         self._check_options(generate)
         self.translator = make_translator(generate)
         self.unread = InputWarnings(bundle.source_tokenizer, self.translator.context, unit, "last")
@@ -176,9 +178,9 @@ class EncoderDecoderGenerator:
 
     def _check_options(self, options: Generate) -> None:
         """UsageFault for contradictory options."""
-        values = self.options.values
-        if values.get("greedy") and values.get("num_beams", 1) != 1:
-            raise UsageFault(f"--greedy is --num-beams 1; --num-beams {values['num_beams']} was given too")
+        explicit = self.options.explicit
+        if explicit.get("greedy") and explicit.get("num_beams", 1) != 1:
+            raise UsageFault(f"--greedy is --num-beams 1; --num-beams {explicit['num_beams']} was given too")
         if (self.n_best or 1) > options.num_beams:
             fault = f"--n-best {self.n_best}: must be at most the beam size, {options.num_beams}"
             raise UsageFault(fault, hint="increase --num-beams")

@@ -69,7 +69,10 @@ class MaskFillGenerator:
     streams = False
 
     def __init__(self, bundle: ModelBundle, options: GenerateOptions, model: Model, first: int = 0) -> None:
-        self.top_k, self.batch_size = options.values.get("top_k", TOP_K), options.values.get("batch_size", BATCH_SIZE)
+        self.top_k, self.batch_size = (
+            options.explicit.get("top_k", TOP_K),
+            options.explicit.get("batch_size", BATCH_SIZE),
+        )
         self.chunk_size = self.batch_size
         if self.top_k < 1:
             raise UsageFault(f"--top-k: must be at least 1, got {self.top_k}")

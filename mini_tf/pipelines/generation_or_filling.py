@@ -57,8 +57,8 @@ class EitherGenerator:
     @cached_property
     def _filled(self) -> MaskFillGenerator:
         """Made for the first mask, since it refuses options that suit a continuation, such as --top-k 0."""
-        of_filling = {name: value for name, value in self.options.values.items() if name in FILLING_OPTIONS}
-        filled = _Filling(self.bundle).generator(replace(self.options, values=of_filling))
+        of_filling = {name: value for name, value in self.options.explicit.items() if name in FILLING_OPTIONS}
+        filled = _Filling(self.bundle).generator(replace(self.options, explicit=of_filling))
         filled.unread = self.unread
         return filled
 
@@ -67,7 +67,7 @@ class EitherGenerator:
         first = 0
         for has_mask, of_sort in groupby(prompts, key=lambda prompt: MASK in prompt):
             last = first + len([*of_sort])
-            if has_mask and (others := sorted(self.options.values.keys() - FILLING_OPTIONS - {"seed", "stream"})):
+            if has_mask and (others := sorted(self.options.explicit.keys() - FILLING_OPTIONS - {"seed", "stream"})):
                 message = f"{option(others[0])}: the prompt has a {MASK}, which is filled, and not continued"
                 raise UsageFault(message, hint="leave it out", where=[*places[first : first + 1]])
             generator = self._filled if has_mask else self._continued

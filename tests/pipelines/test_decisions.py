@@ -251,7 +251,7 @@ def decided(
     common = thresholds.get(None, 0.0)
     needed = np.array([thresholds.get(name, common) for name in names])
     scheme = TagScheme.of(names) if tags else None
-    rule = DecisionRule(scheme, thresholds=needed, preferred=np.array([name in thresholds for name in names]))
+    rule = DecisionRule(scheme, thresholds=needed, has_own_threshold=np.array([name in thresholds for name in names]))
     found = rule.decide(np.log(np.array(p)), np.array([len(p)]) if tags else np.ones(len(p), int))
     return [None if n == NO_LABEL else names[n] for n in found]
 

@@ -113,7 +113,7 @@ class _Loop:
 
     def _retry(self) -> None:
         """Run the last prompt with the next seed; UsageFault where there is none or sampling is off."""
-        options, without = self.options.values, self.session.settings.UNSUPPORTED_OPTIONS
+        options, without = self.options.explicit, self.session.settings.UNSUPPORTED_OPTIONS
         generate = self.session.trained.recipe.generate
         if self.last is None:
             raise UsageFault("/retry: no prompt has been given yet")
@@ -130,7 +130,7 @@ class _Loop:
         """
         if not prompt:
             return
-        options = self.options.values
+        options = self.options.explicit
         self.seed = options.get("seed", self.seed + 1) if seed is None else seed
         self.last = prompt, self.chat
         if "seed" not in self.session.settings.UNSUPPORTED_OPTIONS:
@@ -152,11 +152,11 @@ class _Loop:
 class _LoopOptions:
     """Options of the loop, which `/set` parses and checks as the command line does.
 
-    values: of options that differ from the run's own, by name.
+    explicit: values of options that differ from the run's own, by name.
     """
 
     def __init__(self, session: "PromptSession", options: Mapping[str, Any]) -> None:
-        self.values, self._session = dict(options), session
+        self.explicit, self._session = dict(options), session
         assert session.console.context is not None, "the command was called by the command line"
         self._context: Any = session.console.context
         self._parameters: dict[str, Any] = {
@@ -185,19 +185,19 @@ class _LoopOptions:
         return [*self._lines([name])]
 
     def _replace(self, name: str, value: str) -> None:
-        parameter, changed = self._parameters[name], {key: old for key, old in self.values.items() if key != name}
+        parameter, changed = self._parameters[name], {key: old for key, old in self.explicit.items() if key != name}
         if value != RESET:
             new = self._parse(parameter, name, value)
             changed |= {name: stops(new) if name == "stop" else new}
         try:
             self._session.open(changed)
         except UsageFault as fault:
-            others = [other.replace("_", "-") for other in self.values if other != name]
+            others = [other.replace("_", "-") for other in self.explicit if other != name]
             hint = fault.hint or f"/set {others[0] if len(others) == 1 else 'OPTION'} {RESET} resets the other option"
             if name in self._session.settings.UNSUPPORTED_OPTIONS:
                 hint = "/set shows the options of this model"
             raise UsageFault(fault.message, hint=hint) from None
-        self.values = changed
+        self.explicit = changed
 
     def _parse(self, parameter: Any, name: str, value: str) -> Any:
         """The value as the command line parses it."""
@@ -227,7 +227,9 @@ class _LoopOptions:
         defaults |= {"logprobs": "none", "n_best": "none", "stream": "at a terminal"}
         defaults |= {**trained.recipe.generate.model_dump(), **self._session.settings.DEFAULT_OPTIONS}
         for name in names:
-            value = _format(self.values[name]) if name in self.values else f"{_format(defaults.get(name))} (default)"
+            value = (
+                _format(self.explicit[name]) if name in self.explicit else f"{_format(defaults.get(name))} (default)"
+            )
             yield f"{name.replace('_', '-'):<{width}}  {value}"
 
 
