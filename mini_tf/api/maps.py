@@ -30,7 +30,7 @@ class AttentionMaps:
     @property
     def tokens(self) -> list[str]:
         """The tokens of the text (or its words): of an encoder-decoder, those of the target."""
-        return self.sample.texts.text.units
+        return self.sample.texts.inputs.units
 
     @property
     def source_tokens(self) -> list[str] | None:

@@ -179,7 +179,7 @@ def _batch_weights(trained: Trained, inputs: Sequence[tuple[ModelInput, ModelInp
     device = trained.setup.device
     sources, targets = (pad([both[i].ids for both in inputs], device, left=False) for i in (0, 1))
     captured = capture(trained.model, targets, sources)
-    if not any((call.queries, call.keys) == INPUT_TO_SOURCE for call in captured.attention):
+    if not any((attention.queries, attention.keys) == INPUT_TO_SOURCE for attention in captured.attention):
         raise UsageFault("the model has no cross-attention; word alignment needs it")
     for row, (source, target) in enumerate(inputs):
         yield between_words(captured, row, source, target)

@@ -47,9 +47,9 @@ def to_json(sample: Sample, full: bool, described: bool) -> dict[str, Any]:
 
     full: with matrices; described: with a sentence per head.
     """
-    text, source = sample.texts.text, sample.texts.source
-    texts = {"text": sample.text} if source is None else {"source": source.input.text, "target": text.input.text}
-    tokens = _tokens(text, "") if source is None else _tokens(source, "source_") | _tokens(text, "target_")
+    inputs, source = sample.texts.inputs, sample.texts.source
+    texts = {"text": sample.text} if source is None else {"source": source.input.text, "target": inputs.input.text}
+    tokens = _tokens(inputs, "") if source is None else _tokens(source, "source_") | _tokens(inputs, "target_")
     query = {} if sample.query is None else {"query": asdict(sample.query)}
     step = {} if sample.step is None else {"step": sample.step}
     heads = [_head(sample, head, full, described) for head in sample.heads]
@@ -89,10 +89,12 @@ def pack(samples: Sequence[Sample], trained: Trained, step: str | None) -> bytes
 
 
 def _tensors(sample: Sample, trained: Trained) -> dict[str, np.ndarray]:
-    text, source = sample.texts.text, sample.texts.source
-    tensors = _text_tensors(text, trained.tokenizer, "src")
+    inputs, source = sample.texts.inputs, sample.texts.source
+    tensors = _text_tensors(inputs, trained.tokenizer, "src")
     if source is not None:
-        tensors = _text_tensors(source, trained.source_tokenizer, "src") | _text_tensors(text, trained.tokenizer, "tgt")
+        tensors = _text_tensors(source, trained.source_tokenizer, "src") | _text_tensors(
+            inputs, trained.tokenizer, "tgt"
+        )
     for (kind, layer), heads in groupby(sample.heads, key=lambda head: head.index[:2]):
         tensors[f"{kind}/L{layer:02d}"] = np.stack([head.weights for head in heads])
     return tensors
@@ -142,8 +144,8 @@ def _metadata(samples: Sequence[Sample], trained: Trained, weights: Sequence[Wei
 
 
 def _sample_metadata(name: str, sample: Sample, step: int) -> dict[str, Any]:
-    text, source = sample.texts.text, sample.texts.source
-    texts = {"src": text} if source is None else {"src": source, "tgt": text}
+    inputs, source = sample.texts.inputs, sample.texts.source
+    texts = {"src": inputs} if source is None else {"src": source, "tgt": inputs}
     described = {side: _text_metadata(text) for side, text in texts.items()}
     heads: dict[str, list[int]] = {}
     for head in sample.heads:

@@ -70,12 +70,12 @@ class Sample:
     @property
     def unit(self) -> str:
         """The unit of rows and columns: "word" or "token"."""
-        return "word" if self.texts.text.by_words else "token"
+        return "word" if self.texts.inputs.by_words else "token"
 
     @property
     def text(self) -> str:
         """The text, or the source."""
-        return (self.texts.source or self.texts.text).input.text
+        return (self.texts.source or self.texts.inputs).input.text
 
     def rows(self, head: Head) -> list[str]:
         return self.texts.units(head.queries, head.weights.shape[0])
@@ -137,16 +137,22 @@ def analyze_attention(
         query, by_words, ambiguous = _find_query(request.query, texts.of(pair[0]), request.words)
         notes += ambiguous
     texts = texts.by_words() if by_words else texts
-    result = capture_heads(trained, texts)
+    captured = capture_heads(trained, texts)
     # With a query, only attention between the same two sequences can be compared.
     is_any = pair is None or selection.kind is not None
-    attention = [call for call in result.attention if is_any or (call.queries, call.keys) == pair]
-    indices = [HeadIndex(call.kind, call.layer, head) for call in attention for head in range(call.weights.shape[1])]
+    compared = [attention for attention in captured.attention if is_any or (attention.queries, attention.keys) == pair]
+    indices = [
+        HeadIndex(attention.kind, attention.layer, head)
+        for attention in compared
+        for head in range(attention.weights.shape[1])
+    ]
     selected = selection.select(indices)
-    heads = [head for call in attention for head in _heads_on(call, texts) if head.index in selected]
+    heads = [head for attention in compared for head in _heads_on(attention, texts) if head.index in selected]
     heads = [replace(head, scores=(scores or {}).get(head.index, {})) for head in heads]
     order = list(dict.fromkeys(head.index.kind for head in heads))
-    return Sample(texts, sorted(heads, key=lambda head: order.index(head.index.kind)), query, result.difference, notes)
+    return Sample(
+        texts, sorted(heads, key=lambda head: order.index(head.index.kind)), query, captured.difference, notes
+    )
 
 
 def analyze_checkpoints(
@@ -167,37 +173,37 @@ def analyze_checkpoints(
 
 
 def heads_of(
-    captured: CapturedAttention, units: Sequence[Hashable] | None, of_tokens: tuple[list[int], list[int]] | None = None
+    attention: CapturedAttention, units: Sequence[Hashable] | None, of_tokens: tuple[list[int], list[int]] | None = None
 ) -> list[Head]:
     """The heads of one mixer on the first row of a batch.
 
     units: names of queries and keys, None if they are different sequences; of_tokens: for maps of words, the word index
     of each query and key token.
     """
-    weights, visible = captured.weights[0, :, :, captured.lead :].float().cpu(), captured.mask[0].cpu()
+    weights, visible = attention.weights[0, :, :, attention.lead :].float().cpu(), attention.mask[0].cpu()
     if of_tokens is not None:
         weights, visible = aggregate_by_words(weights, visible, *of_tokens)
     measures = measure(weights, visible, units)
-    indices = [HeadIndex(captured.kind, captured.layer, head) for head in range(len(weights))]
+    indices = [HeadIndex(attention.kind, attention.layer, head) for head in range(len(weights))]
     return [
-        Head(index, w.numpy(), visible.numpy(), m, queries=captured.queries, keys=captured.keys)
+        Head(index, w.numpy(), visible.numpy(), m, queries=attention.queries, keys=attention.keys)
         for index, w, m in zip(indices, weights, measures, strict=True)
     ]
 
 
-def _heads_on(captured: CapturedAttention, texts: TokenizedTexts) -> list[Head]:
-    pair, sizes = (captured.queries, captured.keys), captured.mask.shape[-2:]
+def _heads_on(attention: CapturedAttention, texts: TokenizedTexts) -> list[Head]:
+    pair, sizes = (attention.queries, attention.keys), attention.mask.shape[-2:]
     of_tokens = None
-    if texts.text.by_words:  # what is no token counts as a word
+    if texts.inputs.by_words:  # what is no token counts as a word
         row, column = (
             list(range(n)) if sequence in UNITS else texts.of(sequence).words.of_token
             for sequence, n in zip(pair, sizes, strict=True)
         )
         of_tokens = row, column
     if pair[0] != pair[1] or pair[0] in UNITS:  # latent vectors have no order, and so no distance
-        return heads_of(captured, None, of_tokens)
+        return heads_of(attention, None, of_tokens)
     text = texts.of(pair[0])
-    return heads_of(captured, text.units if text.by_words else text.input.ids, of_tokens)
+    return heads_of(attention, text.units if text.by_words else text.input.ids, of_tokens)
 
 
 def _sequences_of_query(query: str, selection: HeadSelection, kinds: Mapping[str, SequencePair]) -> SequencePair:

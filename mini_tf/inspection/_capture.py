@@ -219,9 +219,9 @@ class SoftmaxStatistics:
 def softmax_statistics(captures: Iterable[Capture]) -> list[SoftmaxStatistics]:
     """Statistics of every head of a model over the rows of all captures."""
     by_layer: dict[tuple[str, int], list[dict[str, Tensor]]] = {}
-    for recorded in captures:
-        for captured in recorded.attention:
-            by_layer.setdefault((captured.kind, captured.layer), []).append(_measure_rows(captured))
+    for captured in captures:
+        for attention in captured.attention:
+            by_layer.setdefault((attention.kind, attention.layer), []).append(_measure_rows(attention))
     statistics = []
     for (kind, layer), measured in by_layer.items():
         rows = {name: torch.cat([rows[name] for rows in measured], dim=1) for name in measured[0]}
@@ -229,11 +229,11 @@ def softmax_statistics(captures: Iterable[Capture]) -> list[SoftmaxStatistics]:
     return statistics
 
 
-def _measure_rows(captured: CapturedAttention) -> dict[str, Tensor]:
+def _measure_rows(attention: CapturedAttention) -> dict[str, Tensor]:
     """Statistics (H, rows) of the rows of a layer with two or more visible keys."""
-    weights, mask = captured.weights.cpu().double(), captured.mask.cpu()
+    weights, mask = attention.weights.cpu().double(), attention.mask.cpu()
     # Columns of no token are always visible.
-    lead = torch.ones_like(weights[:, 0, :, : captured.lead], dtype=torch.bool)
+    lead = torch.ones_like(weights[:, 0, :, : attention.lead], dtype=torch.bool)
     visible = torch.cat([lead, mask.expand(len(weights), -1, -1)], dim=-1)[:, None]  # (B, 1, L, lead + M)
     n_visible = visible.sum(dim=-1)
     p = torch.where(visible, weights, 0.0)

@@ -85,10 +85,10 @@ def coverage_maps(layers: list[LayerAttention], selection: HeadSelection) -> lis
     """Of the selected heads; of layers, as means over their heads, if no heads are selected. UsageFault for others."""
     chosen, maps = _selected([len(layer.attention) for layer in layers], selection), []
     for layer, head in dict.fromkeys((index.layer, None if selection.head is None else index.head) for index in chosen):
-        of_layer = layers[layer]
+        layer_attention = layers[layer]
         attention, weights = (
             part if part is None else part.mean(axis=0) if head is None else part[head]
-            for part in (of_layer.attention, of_layer.weights)
+            for part in (layer_attention.attention, layer_attention.weights)
         )
         assert attention is not None
         maps.append(CoverageMap(layer, head, attention, attention.cumsum(axis=0), weights))

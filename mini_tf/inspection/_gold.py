@@ -149,7 +149,7 @@ def word_vectors(trained: Trained, text: str) -> Float[Tensor, "layers W D"]:
     Raises UsageFault if the model has no hidden states of tokens.
     """
     captured, tokenized, rows = _captured(trained, text)
-    hidden = next((stack for stack in captured.hidden if stack.rows == rows), None)
+    hidden = next((hidden_states for hidden_states in captured.hidden if hidden_states.rows == rows), None)
     if hidden is None:
         raise _lacks(trained, "hidden states of")
     numbers = word_numbers(tokenized.input)

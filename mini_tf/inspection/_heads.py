@@ -62,11 +62,11 @@ class HeadSelection:
         kinds = sorted({index.kind for index in available})
         if self.kind is not None and self.kind not in kinds:
             raise UsageFault(f"--kind {self.kind}: the model has only {', '.join(kinds)}")
-        of_kind = [index for index in available if self.kind in (None, index.kind)]
-        layers = parse_indices("--layer", self.layer, 1 + max(index.layer for index in of_kind))
-        of_layer = [index for index in of_kind if index.layer in layers]
-        numbers = parse_indices("--head", self.head, 1 + max(index.head for index in of_layer))
-        return {index for index in of_layer if index.head in numbers}
+        kind_heads = [index for index in available if self.kind in (None, index.kind)]
+        layers = parse_indices("--layer", self.layer, 1 + max(index.layer for index in kind_heads))
+        layer_heads = [index for index in kind_heads if index.layer in layers]
+        numbers = parse_indices("--head", self.head, 1 + max(index.head for index in layer_heads))
+        return {index for index in layer_heads if index.head in numbers}
 
 
 def parse_indices(option: str, value: str | None, count: int) -> set[int]:

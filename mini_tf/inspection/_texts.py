@@ -176,17 +176,17 @@ def tokenized_text(tokenizer: Tokenizer, input: ModelInput) -> TokenizedText:
 
 @dataclass(frozen=True)
 class TokenizedTexts:
-    """text: the input of the model, or of the decoder; source: of an encoder-decoder.
+    """inputs: of the model, or of the decoder; source: of an encoder-decoder.
 
     n_memory: tokens before the last row of a stream, which are its memory.
     """
 
-    text: TokenizedText
+    inputs: TokenizedText
     source: TokenizedText | None = None
     n_memory: int = 0
 
     def of(self, rows: SequenceKind) -> TokenizedText:
-        return self.source if rows == "source" and self.source is not None else self.text
+        return self.source if rows == "source" and self.source is not None else self.inputs
 
     def units(self, rows: SequenceKind, n: int) -> list[str]:
         """Names of the n members of this sequence: tokens or words, numbers of latent vectors, "output"."""
@@ -196,19 +196,19 @@ class TokenizedTexts:
 
     def by_words(self) -> "TokenizedTexts":
         source = self.source and replace(self.source, by_words=True)
-        return replace(self, text=replace(self.text, by_words=True), source=source)
+        return replace(self, inputs=replace(self.inputs, by_words=True), source=source)
 
     @property
     def all(self) -> list[TokenizedText]:
         """The text, or the source and the target."""
-        return [self.text] if self.source is None else [self.source, self.text]
+        return [self.inputs] if self.source is None else [self.source, self.inputs]
 
     @property
     def notes(self) -> Sequence[str]:
         """Notes on truncated texts, and on the memory."""
         notes = [text.input.note for text in self.all if text.input.note is not None]
         if self.n_memory:
-            length = len(self.text.input.ids)
+            length = len(self.inputs.input.ids)
             row = f"the last {length - self.n_memory} of {length} tokens are a row"
             notes.append(f"{row}; to them the {self.n_memory} before are memory")
         return notes
@@ -232,7 +232,7 @@ def tokenize_texts(trained: Trained, text: str, target: str | None = None) -> To
 def capture_texts(trained: Trained, texts: TokenizedTexts) -> Capture:
     device = trained.setup.device
     source = None if texts.source is None else texts.source.to_tokens(device)
-    return capture(trained.model, texts.text.to_tokens(device), source)
+    return capture(trained.model, texts.inputs.to_tokens(device), source)
 
 
 def capture_heads(trained: Trained, texts: TokenizedTexts) -> Capture:

@@ -86,9 +86,9 @@ class Settings(HeadOptions, TextViewSettings):
 @torch.no_grad()
 def _predictions(trained: Trained, sample: Sample) -> Iterator[Sequence[Cell]]:
     """The most probable tokens after the text, or at each mask in it."""
-    texts, input, mask = sample.texts, sample.texts.text.input, trained.tokenizer.vocabulary.mask
+    texts, input, mask = sample.texts, sample.texts.inputs.input, trained.tokenizer.vocabulary.mask
     source = texts.source and texts.source.to_tokens(trained.setup.device)
-    output = trained.model(texts.text.to_tokens(trained.setup.device), source)
+    output = trained.model(texts.inputs.to_tokens(trained.setup.device), source)
     logits = trained.model.logits(output.y, copies=output.copies)[0].float().cpu()
     p = logits.softmax(dim=-1)  # (L, V)
     if trained.recipe.model.causal:
@@ -127,8 +127,8 @@ def _accuracies(trained: Trained, pairs: Sequence[MinimalPair]) -> Iterator[Sequ
         names = ["all", *(pair.groups[column] for column in GROUPS[::-1] if column in pair.groups)][:2]
         for name in names:
             groups.setdefault(name, []).append((good, bad))
-    for name, of_group in groups.items():
-        yield [name, str(len(of_group)), pair_scores(*map(list, zip(*of_group, strict=True))).accuracy]
+    for name, group_scores in groups.items():
+        yield [name, str(len(group_scores)), pair_scores(*map(list, zip(*group_scores, strict=True))).accuracy]
 
 
 def _page(

@@ -65,7 +65,7 @@ def targets_of(document: LabelledDocument, shuffled: bool = False) -> dict[str, 
         if shuffled:
             gold = np.array([random.choice(np.flatnonzero(row)) for row in earlier], int)
         targets[ANTECEDENT] = Targets(pronouns, gold, earlier)
-    return {name: of_relation for name, of_relation in targets.items() if len(of_relation.words)}
+    return {name: relation_targets for name, relation_targets in targets.items() if len(relation_targets.words)}
 
 
 def within(targets: Targets, n_words: int) -> Targets:

@@ -127,13 +127,17 @@ def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
             block.cross_attn is not None for block in model_stack.stack.blocks
         )
     layers = [(kind, layer) for kind, n in (+expected).items() for layer in range(n)]
-    assert sorted((call.kind, call.layer) for call in captured.attention) == sorted(layers), (
+    assert sorted((attention.kind, attention.layer) for attention in captured.attention) == sorted(layers), (
         f"calls that must be captured: {sorted(layers)}"
     )
-    for mixer in captured.attention:
-        masked = mixer.weights[..., mixer.lead :].masked_select(~mixer.mask[:, None])
-        assert not masked.any(), f"{mixer.kind} layer {mixer.layer}: weights must be 0 where the mask is False"
-    heads = [(mixer.kind, mixer.layer, n) for mixer in captured.attention for n in range(mixer.weights.shape[1])]
+    for attention in captured.attention:
+        masked = attention.weights[..., attention.lead :].masked_select(~attention.mask[:, None])
+        assert not masked.any(), f"{attention.kind} layer {attention.layer}: weights must be 0 where the mask is False"
+    heads = [
+        (attention.kind, attention.layer, n)
+        for attention in captured.attention
+        for n in range(attention.weights.shape[1])
+    ]
     statistics = softmax_statistics([captured])
     message = "softmax statistics must contain each head once"
     assert sorted((head.kind, head.layer, head.head) for head in statistics) == sorted(heads), message
@@ -144,15 +148,19 @@ def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
 
 
 def head_measures_are_in_range(settings: ModelSettings) -> None:
-    for mixer in _captured(tiny_model(settings)).attention:
+    for attention in _captured(tiny_model(settings)).attention:
         among = {"input": random_ids(1)[0].tolist(), "source": random_ids(1, M, seed=2)[0].tolist()}
-        units = among.get(mixer.queries, range(mixer.mask.shape[-1])) if mixer.queries == mixer.keys else None
-        heads = heads_of(mixer, units)
-        assert len(heads) == mixer.weights.shape[1], (
-            f"{mixer.kind}: there must be {mixer.weights.shape[1]} heads, not {len(heads)}"
+        units = (
+            among.get(attention.queries, range(attention.mask.shape[-1]))
+            if attention.queries == attention.keys
+            else None
+        )
+        heads = heads_of(attention, units)
+        assert len(heads) == attention.weights.shape[1], (
+            f"{attention.kind}: there must be {attention.weights.shape[1]} heads, not {len(heads)}"
         )
         for head in heads:
-            assert (head.queries, head.keys) == (mixer.queries, mixer.keys), (
+            assert (head.queries, head.keys) == (attention.queries, attention.keys), (
                 f"{head.index}: queries and keys must be those of the captured attention"
             )
             normalized = (head.weights >= 0).all() and (
@@ -171,10 +179,14 @@ def head_roles_are_scores_on_repeated_random_tokens(settings: ModelSettings) -> 
     inputs, source = (Tokens(ids) for ids in rows if ids is not None)
     by_head = scores_on(model, inputs, source if model.needs_source else None)
     between_tokens = [
-        call for call in _captured(model).attention if call.queries == call.keys and call.queries not in UNITS
+        attention
+        for attention in _captured(model).attention
+        if attention.queries == attention.keys and attention.queries not in UNITS
     ]
     expected = [
-        HeadIndex(call.kind, call.layer, head) for call in between_tokens for head in range(call.weights.shape[1])
+        HeadIndex(attention.kind, attention.layer, head)
+        for attention in between_tokens
+        for head in range(attention.weights.shape[1])
     ]
     assert [*by_head] == expected, f"self-attention heads between tokens must have scores: {expected}, not {[*by_head]}"
     for index, scores in by_head.items():

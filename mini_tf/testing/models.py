@@ -269,15 +269,15 @@ def captured_attention_gives_the_same_logits(settings: ModelSettings) -> None:
         f"logits with `explicit` attention must be equal: difference {captured.difference:g}"
     )
     message = "every attention type must be captured"
-    assert {reading.kind for reading in captured.attention} == set(attention_kinds(model)), message
+    assert {attention.kind for attention in captured.attention} == set(attention_kinds(model)), message
     n = {"input": L, "source": M}
-    for reading in captured.attention:
-        rows, columns = reading.weights.shape[-2], reading.weights.shape[-1] - reading.lead
-        assert n.get(reading.queries, rows) == rows, (
-            f"{reading.kind}: {rows} rows for {n.get(reading.queries)} {reading.queries} tokens"
+    for attention in captured.attention:
+        rows, columns = attention.weights.shape[-2], attention.weights.shape[-1] - attention.lead
+        assert n.get(attention.queries, rows) == rows, (
+            f"{attention.kind}: {rows} rows for {n.get(attention.queries)} {attention.queries} tokens"
         )
-        assert n.get(reading.keys, columns) == columns, (
-            f"{reading.kind}: {columns} columns for {n.get(reading.keys)} {reading.keys} tokens"
+        assert n.get(attention.keys, columns) == columns, (
+            f"{attention.kind}: {columns} columns for {n.get(attention.keys)} {attention.keys} tokens"
         )
 
 

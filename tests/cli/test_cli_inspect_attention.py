@@ -543,7 +543,8 @@ def test_the_maps_are_hugging_faces_eager_maps(parity: Callable[[], None], monke
 
     def shown(model: Model, ids: Tensor) -> list[Tensor]:
         texts = [
-            [heads_of(reading, row.tolist()) for reading in capture(model, Tokens(row[None])).attention] for row in ids
+            [heads_of(attention, row.tolist()) for attention in capture(model, Tokens(row[None])).attention]
+            for row in ids
         ]
         compared.extend(texts)
         maps = [[np.stack([head.weights for head in heads]) for heads in text] for text in texts]

@@ -331,14 +331,14 @@ def test_one_pass_gives_the_maps_of_all_three_kinds(cross: bool) -> None:
         d_model=16, n_layers=2, n_heads=2, init_std=0.5, encoder={"n_layers": 3, "n_heads": 4}, **settings
     ).build(V, T)  # type: ignore[attr-defined]
     seen = capture(model.eval(), Tokens(torch.tensor([[1, 2, 3, 4, 5]])), Tokens(torch.tensor([[6, 7, 1]])))
-    shapes = {(reading.kind, reading.layer): tuple(reading.weights.shape) for reading in seen.attention}
+    shapes = {(attention.kind, attention.layer): tuple(attention.weights.shape) for attention in seen.attention}
     own = {("encoder.self", i): (1, 4, 3, 3) for i in range(3)} | {("decoder.self", i): (1, 2, 5, 5) for i in range(2)}
     assert shapes == own | ({("cross", i): (1, 2, 5, 3) for i in range(2)} if cross else {})
     assert seen.difference < 1e-5
-    for reading_ in seen.attention:
-        torch.testing.assert_close(reading_.weights.sum(-1), torch.ones(reading_.weights.shape[:-1]))
-        assert (reading_.weights.movedim(1, 0)[:, ~reading_.mask] == 0).all()
-        assert reading_.mask.all() == (reading_.kind != "decoder.self")
+    for attention in seen.attention:
+        torch.testing.assert_close(attention.weights.sum(-1), torch.ones(attention.weights.shape[:-1]))
+        assert (attention.weights.movedim(1, 0)[:, ~attention.mask] == 0).all()
+        assert attention.mask.all() == (attention.kind != "decoder.self")
     shapes_of = [(stack.rows, [tuple(layer.shape) for layer in stack.layers]) for stack in seen.hidden]
     assert shapes_of == [("source", [(1, 3, 16)] * 4), ("input", [(1, 5, 16)] * 3)]
 

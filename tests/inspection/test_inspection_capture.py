@@ -28,16 +28,16 @@ def test_what_is_shown_is_what_the_model_works_with(kind: str, mixer: str, posit
     seen = capture(model, Tokens(some_ids()))
     assert seen.difference < 1e-4
     layers = range(len(model.stack.layers)) if model.mixers()[0].has_heads else ()
-    assert [(r.kind, r.layer) for r in seen.attention] == [(f"{kind}.self", i) for i in layers]
-    for reading in seen.attention:
-        assert (reading.weights.movedim(1, 0)[:, ~reading.mask] == 0).all()
-        assert reading.mask.all() == (kind == "encoder" and not mixer_settings(mixer).restriction)
+    assert [(attention.kind, attention.layer) for attention in seen.attention] == [(f"{kind}.self", i) for i in layers]
+    for attention in seen.attention:
+        assert (attention.weights.movedim(1, 0)[:, ~attention.mask] == 0).all()
+        assert attention.mask.all() == (kind == "encoder" and not mixer_settings(mixer).restriction)
         if mixer in NORMALIZED:
-            torch.testing.assert_close(reading.weights.sum(-1), torch.ones_like(reading.weights.sum(-1)))
+            torch.testing.assert_close(attention.weights.sum(-1), torch.ones_like(attention.weights.sum(-1)))
         if (
             mixer in NORMALIZED and positions != "dynamic_window" and mixer != "expire_span"
         ):  # which make some weights 0
-            assert (reading.weights.movedim(1, 0)[:, reading.mask] > 0).all()
+            assert (attention.weights.movedim(1, 0)[:, attention.mask] > 0).all()
 
 
 def test_hidden_vectors_are_those_after_the_embedding_and_each_layer() -> None:
@@ -60,9 +60,9 @@ def test_packed_rows_are_shown_apart() -> None:
     """Two documents in a row: no weight from one to the other."""
     model = model_of("encoder", ("softmax",), "rotary")
     segments = torch.tensor([[1, 1, 1, 2, 2, 2, 2, 0, 0]])
-    for reading in capture(model, Tokens(some_ids(), TokenPositions.packed(segments))).attention:
+    for attention in capture(model, Tokens(some_ids(), TokenPositions.packed(segments))).attention:
         own = segments[:, :, None] == segments[:, None, :]
-        assert (reading.weights.movedim(1, 0)[:, ~own] == 0).all()
+        assert (attention.weights.movedim(1, 0)[:, ~own] == 0).all()
 
 
 def test_scores_that_are_no_numbers_are_refused() -> None:

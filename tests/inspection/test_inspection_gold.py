@@ -369,8 +369,8 @@ def test_words_attend_as_the_mask_allows_and_a_truncated_word_is_left_out(opened
     assert tuple(word_vectors(causal, "ab cd ef gh ij kl").shape) == (3, 4, causal.recipe.model.d_model)  # type: ignore[attr-defined]
     assert word_attention(causal, "ab cd ef gh ij")[1].shape[1] == 5, "nothing is lost"
     ids, words = tokens_of_words(causal, LabelledDocument(["ab", "cd", "ef", "gh", "ij"], {}, "row"))
-    [layer, _] = capture(causal.model, Tokens(torch.tensor([ids]))).attention
-    expected = layer.weights[0, 1, words[3]][:, words[1]].sum(dim=1).mean()
+    [attention, _] = capture(causal.model, Tokens(torch.tensor([ids]))).attention
+    expected = attention.weights[0, 1, words[3]][:, words[1]].sum(dim=1).mean()
     assert float(word_attention(causal, "ab cd ef gh ij")[1][1, 3, 1]) == pytest.approx(float(expected), abs=1e-6)
 
 

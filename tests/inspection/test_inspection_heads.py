@@ -55,7 +55,7 @@ def random_rows(vocabulary: int = golden.V, length: int = golden.T) -> Tokens:
 
 def heads(model: Model, ids: list[int]) -> list[list[Head]]:
     scores = scores_on(model, random_rows(length=model.context))
-    layers = [heads_of(reading, ids) for reading in capture(model, Tokens(torch.tensor([ids]))).attention]
+    layers = [heads_of(attention, ids) for attention in capture(model, Tokens(torch.tensor([ids]))).attention]
     return [[replace(head, scores=scores[head.index]) for head in layer] for layer in layers]
 
 
@@ -101,7 +101,7 @@ def test_a_uniform_window_is_even_over_what_it_sees() -> None:
     with torch.no_grad():
         model.mixers()[0].qkv.weight.zero_()
     [layer] = [
-        heads_of(reading, REPEATED) for reading in capture(model.eval(), Tokens(torch.tensor([REPEATED]))).attention
+        heads_of(attention, REPEATED) for attention in capture(model.eval(), Tokens(torch.tensor([REPEATED]))).attention
     ]
     assert [head.measures["entropy"] for head in layer] == pytest.approx([1.0] * 4, abs=1e-6)
     assert [head.measures["first"] for head in layer] == pytest.approx([1 / 5] * 4, abs=1e-6), (
@@ -388,7 +388,7 @@ def test_pictures_of_heads_have_each_weight_at_its_query_and_key() -> None:
     names = ["L0 H0 previous", "L0 H1 self", "L0 H2 first", "L1 H0 induction", "L1 H1", "L1 H2 same"]
     assert [one.title for one in found] == names
     n = len(REPEATED)
-    labels = dict(enumerate(sample.texts.text.tokens))
+    labels = dict(enumerate(sample.texts.inputs.tokens))
     visible = np.tril(np.ones((n, n), bool))
     exact = {"previous": np.eye(n, k=-1), "self": np.eye(n), "first": np.tile(np.eye(1, n), (n, 1))}
     for number, one in enumerate(found):

@@ -20,8 +20,8 @@ NUMBERS = ("entropy", "normalised", "largest", "saturated", "gradient", "logit_r
 def of_weights(weights: torch.Tensor, keep: torch.Tensor | None = None, lead: int = 0) -> list[SoftmaxStatistics]:
     """The sharpness of weights (H, L, M); `keep` (L, M) None = everybody sees everything."""
     keep = torch.ones(weights.shape[1], weights.shape[2] - lead, dtype=torch.bool) if keep is None else keep
-    reading = CapturedAttention("encoder.self", 0, weights[None], lead, keep[None])
-    return softmax_statistics([Capture([reading], [], 0.0)])
+    attention = CapturedAttention("encoder.self", 0, weights[None], lead, keep[None])
+    return softmax_statistics([Capture([attention], [], 0.0)])
 
 
 @pytest.mark.parametrize(

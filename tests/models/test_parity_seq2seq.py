@@ -86,9 +86,9 @@ def assert_same(ours: EncoderDecoder, theirs: Any) -> None:
             "decoder.self": (expected.decoder_attentions, here),
             "cross": (expected.cross_attentions, here),
         }
-        assert {reading.kind for reading in shown.attention} == set(groups)
+        assert {attention.kind for attention in shown.attention} == set(groups)
         for kind, (maps, real) in groups.items():
-            found = [reading.weights for reading in shown.attention if reading.kind == kind]
+            found = [attention.weights for attention in shown.attention if attention.kind == kind]
             for mine, map_ in zip(found, maps, strict=True):
                 # What a pad reads is nobody's business: ours reads nothing.
                 torch.testing.assert_close(mine.movedim(2, 1)[real == 1], map_.movedim(2, 1)[real == 1], **CLOSE)

@@ -46,7 +46,11 @@ class LatentAttention:
     def of(cls, captured: Capture) -> "LatentAttention | None":
         """None if the model has no latents between its tokens and its outputs."""
         outputs: SequenceKind = next(
-            (layer.queries for layer in captured.attention if layer.queries != "latent" and layer.keys == "latent"),
+            (
+                attention.queries
+                for attention in captured.attention
+                if attention.queries != "latent" and attention.keys == "latent"
+            ),
             "input",
         )
         encoder, decoder = _weights(captured, "latent", "input"), _weights(captured, outputs, "latent")
@@ -93,7 +97,7 @@ class Settings(TextViewSettings):
             if attention is None:
                 message = f"{trained.folder.name} has no latents: its model is of kind {trained.recipe.model.kind}"
                 raise UsageFault(message, hint="minitf pretrain perceiver-nano trains a model that has")
-            tokens, name = tokenized.text.tokens, f"text {number}, " if len(self.given_texts) > 1 else ""
+            tokens, name = tokenized.inputs.tokens, f"text {number}, " if len(self.given_texts) > 1 else ""
             outputs = tokenized.units(attention.outputs, len(attention.decoder))
             panels += _panels(
                 name, attention, [label(token) for token in tokens], [label(output) for output in outputs]
@@ -102,7 +106,7 @@ class Settings(TextViewSettings):
                 [f"{name}{i}", *_row(attention, i, tokens, outputs, self.top)] for i in range(len(attention.encoder))
             ]
             maps = {key: getattr(attention, key).tolist() for key in ("encoder", "decoder", "rollout")}
-            records.append({"text": tokenized.text.input.text, "tokens": tokens, "outputs": outputs, **maps})
+            records.append({"text": tokenized.inputs.input.text, "tokens": tokens, "outputs": outputs, **maps})
             notes += [f"{name}{note}" for note in tokenized.notes]
         scale = Scale(
             label="attention weight, mean over heads", high=max(float(panel.values.max()) for panel in panels)
