@@ -177,7 +177,7 @@ def _concatenated(
         mask = F.pad(mask, (shared[0].shape[2], 0), value=mask.dtype == torch.bool)  # True, or a bias of 0
     zeros = q.shape[-1] - k.shape[-1]
     keys, values = (F.pad(shared[0], (zeros, 0)), F.pad(k, (0, zeros))), (shared[1], v)
-    k, v = (torch.cat([prefix.expand(len(rows), -1, -1, -1), rows], dim=2) for prefix, rows in (keys, values))
+    k, v = (torch.cat([shared_t.expand(len(t), -1, -1, -1), t], dim=2) for shared_t, t in (keys, values))
     return fused_attention(q, k, v, mask, scale, dropout_rate)
 
 
@@ -199,14 +199,14 @@ class _Merged(torch.autograd.Function):
     def forward(ctx: Any, causal: bool, scale: float, bias: Tensor | None, *tensors: Tensor) -> Tensor:
         q, shared_q, k, v, shared_k, shared_v = tensors
         kernel, batch = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu, len(q)
-        row, row_log = kernel(q, k, v, 0.0, causal, attn_mask=bias, scale=scale)
+        y_row, log_sum_row = kernel(q, k, v, 0.0, causal, attn_mask=bias, scale=scale)
         if bias is not None:  # the kernel's logarithm for a query without visible keys is 0
-            row_log = row_log.masked_fill((bias == -torch.inf).all(-1), -torch.inf)
-        shared, shared_log = kernel(_one_row(shared_q), shared_k, shared_v, 0.0, False, scale=scale)
-        shared, shared_log = _rows(shared, batch), _rows(shared_log, batch)
-        share = torch.sigmoid(row_log - shared_log)  # of the sum, by the keys of the row
-        y = torch.lerp(shared, row, share.to(row.dtype)[..., None])
-        ctx.save_for_backward(*tensors, y, torch.logaddexp(row_log, shared_log), bias)
+            log_sum_row = log_sum_row.masked_fill((bias == -torch.inf).all(-1), -torch.inf)
+        y_shared, log_sum_shared = kernel(_one_row(shared_q), shared_k, shared_v, 0.0, False, scale=scale)
+        y_shared, log_sum_shared = _rows(y_shared, batch), _rows(log_sum_shared, batch)
+        share = torch.sigmoid(log_sum_row - log_sum_shared)  # of the sum, by the keys of the row
+        y = torch.lerp(y_shared, y_row, share.to(y_row.dtype)[..., None])
+        ctx.save_for_backward(*tensors, y, torch.logaddexp(log_sum_row, log_sum_shared), bias)
         ctx.causal, ctx.scale = causal, scale
         return y
 

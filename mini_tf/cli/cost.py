@@ -91,16 +91,18 @@ def cost(
     with at_terminal("loading PyTorch and the recipes"):
         resolved = [resolve(recipe, overrides) for recipe in recipes or [reading.DEFAULT_RECIPE]]
     if rows is not None:
-        return _print_lengths(console, [(run.name, run.recipe) for run in resolved], rows, files)
+        return _print_lengths(
+            console, [(resolved_recipe.name, resolved_recipe.recipe) for resolved_recipe in resolved], rows, files
+        )
 
     from mini_tf.cost.run_cost import estimate, stream_memory
 
     costs = []
-    for run, recipe in zip(resolved, recipes or [reading.DEFAULT_RECIPE], strict=True):
-        console.say(f"{run.name}: reading the data, then timing training steps")
-        cost = estimate(run.recipe, console, seconds)
-        costs.append(replace(cost, stream=stream_memory(run.recipe, None if overrides else recipe)))
-    names = [run.name for run in resolved]
+    for resolved_recipe, recipe in zip(resolved, recipes or [reading.DEFAULT_RECIPE], strict=True):
+        console.say(f"{resolved_recipe.name}: reading the data, then timing training steps")
+        cost = estimate(resolved_recipe.recipe, console, seconds)
+        costs.append(replace(cost, stream=stream_memory(resolved_recipe.recipe, None if overrides else recipe)))
+    names = [resolved_recipe.name for resolved_recipe in resolved]
     results = [
         {"recipe": name, **cost.settings, "metrics": cost.metrics, "counts": cost.counts}
         for name, cost in zip(names, costs, strict=True)

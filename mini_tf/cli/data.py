@@ -200,23 +200,22 @@ def _table(recipe: "Recipe", report: "DataReport", lengths: "dict[str, dict[str,
     from mini_tf.drawing.labels import caption
 
     dataset, context = recipe.objective.dataset(), recipe.train.context
-    counts = {
+    columns = {
         split: {
-            dataset.UNIT: of_split.examples,
-            "characters": of_split.characters,
-            "duplicates": of_split.duplicates,
+            dataset.UNIT: counts.examples,
+            "characters": counts.characters,
+            "duplicates": counts.duplicates,
             "longest (tokens)": lengths[split]["longest"],
             "longer than the context": lengths[split]["longer"],
         }
-        for split, of_split in report.splits.items()
+        for split, counts in report.splits.items()
     }
-    lines, classes = format_columns(counts), report.splits["train"].classes
+    lines, classes = format_columns(columns), report.splits["train"].classes
     if names := [name for name, _ in classes.most_common(50)]:
-        of_splits = {
-            split: {caption(name): of_split.classes[name] for name in names}
-            for split, of_split in report.splits.items()
+        class_counts = {
+            split: {caption(name): counts.classes[name] for name in names} for split, counts in report.splits.items()
         }
-        lines += ["", *format_columns(of_splits)]
+        lines += ["", *format_columns(class_counts)]
         if (more := len(classes) - len(names)) > 0:
             lines.append(f"and {more:,} more labels; --json lists all")
     split_off = f"; validation data is split off data.train ({recipe.data.split})"

@@ -22,7 +22,7 @@ _INVISIBLE_CHARACTERS = frozenset(
 
 def label(token: str, width: int | None = None, drawable: Callable[[str], bool] = lambda character: True) -> str:
     """A token with visible spaces, in at most `width` terminal cells; characters not `drawable` become code points."""
-    visible = [letter if letter != " " else "·" for letter in visible_characters(token, drawable)]
+    visible = [character if character != " " else "·" for character in visible_characters(token, drawable)]
     return truncate(visible or ["⟨⟩"], width)
 
 

@@ -290,26 +290,30 @@ def _undo_standardization(loaded: LoadedModel) -> list[str]:
 def _equivalent_weights(ours: Model, theirs: Model) -> dict[str, Tensor]:
     """The weights of `theirs`, on the meta device, with which it computes the same as `ours`."""
     weights = ours.weights()
-    for path, new in theirs.named_modules():
-        old = ours.get_submodule(path)
-        if isinstance(old, FeedForward) and old.activation != new.activation:
-            weights |= {f"{path}.up.{name}": torch.cat([value, value]) for name, value in old.up.named_parameters()}
-        if isinstance(old, MultiHeadAttention) and isinstance(new, MultiHeadAttention) and old.scale != new.scale:
-            weights |= _scaled_queries(old, new, path)
+    for path, their_module in theirs.named_modules():
+        our_module = ours.get_submodule(path)
+        if isinstance(our_module, FeedForward) and our_module.activation != their_module.activation:
+            weights |= {f"{path}.up.{name}": torch.cat([value] * 2) for name, value in our_module.up.named_parameters()}
+        if (
+            isinstance(our_module, MultiHeadAttention)
+            and isinstance(their_module, MultiHeadAttention)
+            and our_module.scale != their_module.scale
+        ):
+            weights |= _scaled_queries(our_module, their_module, path)
     for name, tensor in theirs.weights().items():
         if name not in weights:
             weights[name] = torch.full(tensor.shape, float(not name.endswith(".bias")))
     return weights
 
 
-def _scaled_queries(old: MultiHeadAttention, new: MultiHeadAttention, path: str) -> dict[str, Tensor]:
-    """The weights of the queries of `new`, whose scores have another scale."""
-    factor = old.scale / new.scale
-    if new.q_norm is not None:
-        norm = torch.ones(old.dims.d_k) if old.q_norm is None else old.q_norm
+def _scaled_queries(our_module: MultiHeadAttention, their_module: MultiHeadAttention, path: str) -> dict[str, Tensor]:
+    """The weights of the queries of `their_module`, whose scores have another scale."""
+    factor = our_module.scale / their_module.scale
+    if their_module.q_norm is not None:
+        norm = torch.ones(our_module.dims.d_k) if our_module.q_norm is None else our_module.q_norm
         return {f"{path}.q_norm": norm * factor}
-    name, linear = ("q", old.q) if old.is_cross_attn else ("qkv", old.qkv)
+    name, linear = ("q", our_module.q) if our_module.is_cross_attn else ("qkv", our_module.qkv)
     scaled = {f"{path}.{name}.{key}": value.clone() for key, value in linear.named_parameters()}
     for value in scaled.values():
-        value[: old.sizes[0]] *= factor
+        value[: our_module.sizes[0]] *= factor
     return scaled

@@ -22,7 +22,7 @@ def main_metric(metrics: Metrics, objective: ObjectiveSettings) -> str:
 def median_run(metrics: Sequence[Metrics], name: str) -> int:
     """The index of the run with the median of this metric: the lower one of an even number, the first of equal ones."""
     worst = math.inf if name.removesuffix(ENSEMBLE) == "val.loss" else -math.inf
-    values = [worst if (value := metrics_.get(name)) is None else value for metrics_ in metrics]
+    values = [worst if (value := run_metrics.get(name)) is None else value for run_metrics in metrics]
     return values.index(median_low(values))
 
 
@@ -32,11 +32,13 @@ def spread(metrics: Sequence[Metrics], seeds: bool = True) -> dict[str, float | 
     seeds: the runs are seeds, on which a baseline does not depend: it has one value.
     """
     of_seeds = [name for name in metrics[0] if seeds and name.startswith(PREFIX)]
-    shared = [name for name in of_seeds if all(of_run.get(name) == metrics[0][name] for of_run in metrics)]
+    shared = [name for name in of_seeds if all(run_metrics.get(name) == metrics[0][name] for run_metrics in metrics)]
     values_of = {name: metrics[0][name] for name in shared}
     # Chosen before any is added: a class of the data may be called `mean` or `max`.
-    for name in [name for name in metrics[0] if name not in values_of and all(name in of_run for of_run in metrics)]:
-        values = [value for of_run in metrics if (value := of_run[name]) is not None]
+    for name in [
+        name for name in metrics[0] if name not in values_of and all(name in run_metrics for run_metrics in metrics)
+    ]:
+        values = [value for run_metrics in metrics if (value := run_metrics[name]) is not None]
         if len(values) < len(metrics):
             values_of[name] = None
             continue

@@ -37,7 +37,10 @@ class Regression(PredictionPipeline):
 
     def average(self, outputs: Sequence[Tensor], models: Sequence[Trained]) -> Tensor:
         labels = [model.labels for model in models if model.labels is not None]
-        numbers = [output.double() * label.scale + label.mean for output, label in zip(outputs, labels, strict=True)]
+        numbers = [
+            output.double() * labels_of_run.scale + labels_of_run.mean
+            for output, labels_of_run in zip(outputs, labels, strict=True)
+        ]
         return ((torch.stack(numbers).mean(0) - self.labels.mean) / self.labels.scale).float()
 
 

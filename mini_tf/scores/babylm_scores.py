@@ -55,11 +55,11 @@ def choice_score(groups: Sequence[tuple[str, str]], scores: Sequence[list[float]
     weights = np.array([1 / (len(n_subtasks) * n_subtasks[file]) for file, _ in names])
 
     def mean(outcomes: Sequence[np.ndarray]) -> float:
-        return float(weights @ np.array([of_group.mean() for of_group in outcomes]))
+        return float(weights @ np.array([values.mean() for values in outcomes]))
 
     outcomes, first = ([values[members[name]] for name in names] for values in (right, is_best.astype(float)))
     ties = int((is_best & (n_best > 1)).sum())
-    subtasks = {subtask: float(of_group.mean()) for (_, subtask), of_group in zip(names, outcomes, strict=True)}
+    subtasks = {subtask: float(values.mean()) for (_, subtask), values in zip(names, outcomes, strict=True)}
     interval = bootstrap_interval(outcomes, mean)
     return TaskScore("accuracy", mean(outcomes), *interval, len(scores), ties, mean(first), subtasks)
 

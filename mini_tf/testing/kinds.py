@@ -59,7 +59,7 @@ def _look_again() -> None:
     kind_folders.clear_caches()
 
 
-def depend_on_hash_seed(settings: Iterable[Kind], text: str = "") -> list[str]:
+def depend_on_hash_seed(kinds: Iterable[Kind], text: str = "") -> list[str]:
     """The kinds, of tokenizers trained on `text` or of corpora, that give something else with another hash seed
     (PYTHONHASHSEED), with which a set of texts has another order.
 
@@ -67,12 +67,14 @@ def depend_on_hash_seed(settings: Iterable[Kind], text: str = "") -> list[str]:
     out.
     """
     records = []
-    for kind in settings:
-        module, of_package = type(kind).__module__, f".{kind.PACKAGE}.{kind.kind}"
-        if module.endswith(of_package) and type(kind).__name__ == "Settings":
+    for settings in kinds:
+        module, of_package = type(settings).__module__, f".{settings.PACKAGE}.{settings.kind}"
+        if module.endswith(of_package) and type(settings).__name__ == "Settings":
             folder = Path(str(sys.modules[module].__file__)).parents[of_package.count(".") - 1]
-            values = kind.model_dump(mode="json", exclude_defaults=True)
-            records.append({"package": kind.PACKAGE, "kind": kind.kind, "folder": str(folder), "settings": values})
+            values = settings.model_dump(mode="json", exclude_defaults=True)
+            records.append(
+                {"package": settings.PACKAGE, "kind": settings.kind, "folder": str(folder), "settings": values}
+            )
     command = [sys.executable, "-m", __name__, json.dumps({"kinds": records, "text": text})]
     results = []
     for seed in ("1", "2"):

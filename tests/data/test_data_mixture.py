@@ -157,7 +157,7 @@ def test_micro_batches_change_no_loss_of_a_mixture(folder: Path, run: Path) -> N
     )
     lines = [[json.loads(line) for line in (one / "metrics.jsonl").read_text().splitlines()] for one in (run, other)]
     assert [line["step"] for line in lines[0][:2]] == [1, 2]
-    for one, two in zip(*(of_run[:2] for of_run in lines), strict=True):
+    for one, two in zip(*(logged[:2] for logged in lines), strict=True):
         assert two == pytest.approx(one, rel=1e-3)
 
 

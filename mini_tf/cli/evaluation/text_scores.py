@@ -47,17 +47,17 @@ def evaluate_pairs(
                 of_names.setdefault(pair.groups[column], []).append((good, bad))
         groups[column] = {name: pair_scores(*zip(*of_name, strict=True)) for name, of_name in of_names.items()}
     metrics = {"pairs.accuracy": overall.accuracy, "pairs.difference": overall.difference, "pairs.n": overall.n}
-    metrics |= {f"pairs.accuracy.{name}": of_group.accuracy for name, of_group in groups["UID"].items()}
+    metrics |= {f"pairs.accuracy.{name}": group_scores.accuracy for name, group_scores in groups["UID"].items()}
     result = {"score": kind, "description": description, **overall._asdict()}
     result["groups"] = {
-        column: {name: of_group._asdict() for name, of_group in of_column.items()}
+        column: {name: group_scores._asdict() for name, group_scores in of_column.items()}
         for column, of_column in groups.items()
         if of_column
     }
     console.output(_text(overall, description), run=trained.folder, metrics=metrics, result=result)
     for column, of_column in groups.items():
         if of_column and (column == GROUPS[0] or len(of_column) != len(groups[GROUPS[0]])):
-            rows = [[name, *_cells(of_group)] for name, of_group in of_column.items()]
+            rows = [[name, *_cells(group_scores)] for name, group_scores in of_column.items()]
             console.show(table, [column, "pairs", "accuracy", "95 % interval", "difference"], rows)
     refuse_missed(bounds, metrics)
     return 0
@@ -163,7 +163,7 @@ def _report(
     from mini_tf.drawing.terminal import sentence, table
 
     of_kinds = {
-        kind: {task: _over_runs([of_run.scores[task] for of_run in measured]) for task in measured[0].scores}
+        kind: {task: _over_runs([measurement.scores[task] for measurement in measured]) for task in measured[0].scores}
         for kind, measured in measurements.items()
     }
     metrics = {f"babylm.{task}": score["value"] for task, score in next(iter(of_kinds.values())).items()}

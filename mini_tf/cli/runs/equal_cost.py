@@ -45,11 +45,11 @@ class EqualCost:
     def tables(self) -> list[Table]:
         names = [group.name for group in self.groups]
         tables = [self._equal_table(axis, rows) for axis, rows in self.equal.items() if rows]
-        reached = {axis: of_axis for axis, of_axis in self.reached.items() if of_axis is not None}
-        if len(names) > 1 and reached:
-            first = next(iter(reached.values()))
+        by_axis = {axis: reached for axis, reached in self.reached.items() if reached is not None}
+        if len(names) > 1 and by_axis:
+            first = next(iter(by_axis.values()))
             header = [f"cost to reach {first.metric} {first.value:.4f}", *names]
-            tables.append((header, [row for axis, of_axis in reached.items() for row in _reached_rows(axis, of_axis)]))
+            tables.append((header, [row for axis, reached in by_axis.items() for row in _reached_rows(axis, reached)]))
         if self.tasks:
             tables.append(self._downstream_table())
         return tables
@@ -65,7 +65,7 @@ class EqualCost:
             notes.append(
                 f"equal cost: of training, by evaluations during training and linear interpolation between them{seeds}"
             )
-            if any(of_axis is not None and any(of_axis.at_first) for of_axis in self.reached.values()):
+            if any(reached is not None and any(reached.at_first) for reached in self.reached.values()):
                 notes.append("≤: reached by the first evaluation; eval.every_steps sets when that is")
             if any(row.difference is not None and row.difference.half is not None for row in compared):
                 how = "paired by seed" if any(row.paired for row in compared) else "of Welch"
@@ -103,9 +103,9 @@ class EqualCost:
         ]
         equal = {axis: [_comparison_json(row) for row in rows] for axis, rows in self.equal.items()}
         reach = {
-            axis: of_axis._asdict() | {"costs": list(map(_mean_json, of_axis.costs)), "factors": of_axis.factors}
-            for axis, of_axis in self.reached.items()
-            if of_axis is not None
+            axis: reached._asdict() | {"costs": list(map(_mean_json, reached.costs)), "factors": reached.factors}
+            for axis, reached in self.reached.items()
+            if reached is not None
         }
         downstream = [self._task_json(task) for task in self.tasks]
         return {"groups": groups, "equal": equal, "reach": reach, "downstream": downstream}
@@ -159,9 +159,9 @@ class EqualCost:
                     "chain": [str(run.folder) for run in finetuned.chain],
                     "costs": {axis: finetuned.cost(axis) for axis in NAMES},
                 }
-                for finetuned in of_group
+                for finetuned in finetuned_runs
             ]
-            for of_group in task.runs
+            for finetuned_runs in task.runs
         ]
         return {"name": task.name, "metric": task.metric, "means": list(map(_mean_json, task.means)), "runs": runs}
 

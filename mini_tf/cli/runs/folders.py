@@ -227,6 +227,6 @@ def _confirmed(folders: list[Path]) -> bool:
     """Whether the person at the terminal agrees; UsageFault if there is none."""
     if not sys.stdin.isatty():
         raise UsageFault("`minitf runs rm` asks first, but stdin is no terminal", hint="--yes removes without asking")
-    name = safe_text(folders[0].name) if len(folders) == 1 else f"these {len(folders)} runs"
-    write_stderr(f"remove {name}? [y/N] ")
+    subject = safe_text(folders[0].name) if len(folders) == 1 else f"these {len(folders)} runs"
+    write_stderr(f"remove {subject}? [y/N] ")
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -97,10 +97,10 @@ def _of_words(hint: str, words: list[str]) -> str:
     """A hint, or another one that what was given asks for: a run with a text predicts, only a run can be inspected."""
     from mini_tf.recipe.arguments import is_data_file
 
-    of_run = any(map(_is_run, words))
-    if hint.startswith("`minitf finetune") and of_run and any(map(_is_text, words)):
+    has_run = any(map(_is_run, words))
+    if hint.startswith("`minitf finetune") and has_run and any(map(_is_text, words)):
         return COMMANDS["minitf"]["classify"]
-    if hint.startswith("`minitf inspect model") and not of_run:
+    if hint.startswith("`minitf inspect model") and not has_run:
         if any(map(is_data_file, words)):
             return COMMANDS["minitf data"]["count"]
         if any(map(_is_recipe, words)):

@@ -92,13 +92,13 @@ class Leaf(NamedTuple):
 
 def leaves(state: State, path: tuple[str, ...] = ()) -> list[Leaf]:
     """The tensors of a state, without positions and counts, which follow from the mask."""
-    tensors: list[Leaf] = []
+    state_leaves: list[Leaf] = []
     for key, value in state.items():
         if isinstance(value, dict) and key != POSITIONS_KEY:
-            tensors += leaves(value, (*path, key))
+            state_leaves += leaves(value, (*path, key))
         elif isinstance(value, Tensor):
-            tensors.append(Leaf((*path, key), AXES[key] if POSITIONS_KEY in state else None))
-    return tensors
+            state_leaves.append(Leaf((*path, key), AXES[key] if POSITIONS_KEY in state else None))
+    return state_leaves
 
 
 class NextTokens(nn.Module):

@@ -59,7 +59,7 @@ class DownstreamTask:
     def costs(self, axis: Axis) -> list[float | None]:
         """The mean cost of its own training, for each group."""
         costs = [all_known(run.cost(axis) for run in runs) for runs in self.runs]
-        return [sum(of_group) / len(of_group) if of_group else None for of_group in costs]
+        return [sum(group_costs) / len(group_costs) if group_costs else None for group_costs in costs]
 
 
 def downstream_tasks(groups: Sequence[RunGroup], folders: Iterable[Path]) -> list[DownstreamTask]:

@@ -168,7 +168,7 @@ def at_equal_cost(groups: Sequence[RunGroup], axis: Axis, metrics: Sequence[str]
     for share in SHARES if budget else ():
         for metric in metrics:
             values = [_values(group, axis, metric, share * (budget or 0.0)) for group in groups]
-            means = [None if of_group is None else mean_interval(of_group) for of_group in values]
+            means = [None if group_values is None else mean_interval(group_values) for group_values in values]
             difference, paired = _difference(groups, values)
             if any(mean is not None for mean in means):
                 comparisons.append(Comparison(metric, share, share * (budget or 0.0), means, difference, paired))
@@ -178,14 +178,14 @@ def at_equal_cost(groups: Sequence[RunGroup], axis: Axis, metrics: Sequence[str]
 def to_reach(groups: Sequence[RunGroup], axis: Axis, metric: str, value: float | None = None) -> Reached | None:
     """The cost of a value of the metric; default: the worst value at the end of a run. None if it is not measured."""
     curves = [[run.points(axis, metric) for run in group.members] for group in groups]
-    if not all(points for of_group in curves for points in of_group):
+    if not all(points for group_curves in curves for points in group_curves):
         return None
     lower = is_lower_better(metric, groups[0].members[0].record.lower_is_better)
-    ends = [points[-1][1] for of_group in curves for points in of_group]
+    ends = [points[-1][1] for group_curves in curves for points in group_curves]
     target = value if value is not None else max(ends) if lower else min(ends)
-    costs = [[cost_to_reach(points, target, lower) for points in of_group] for of_group in curves]
-    known = [all_known(of_group) for of_group in costs]
-    means = [None if of_group is None else mean_interval(of_group) for of_group in known]
+    costs = [[cost_to_reach(points, target, lower) for points in group_curves] for group_curves in curves]
+    known = [all_known(group_costs) for group_costs in costs]
+    means = [None if group_costs is None else mean_interval(group_costs) for group_costs in known]
     at_first = [
         any(cost == points[0][0] for cost, points in zip(*pair, strict=True))
         for pair in zip(costs, curves, strict=True)
@@ -204,7 +204,8 @@ def _difference(groups: Sequence[RunGroup], values: Sequence[Sequence[float] | N
     keys = [group.keys for group in groups]
     if len(keys[0]) > 1 and {*keys[0]} == {*keys[1]}:
         first, second = (
-            dict(zip(of_group, of_runs or (), strict=True)) for of_group, of_runs in zip(keys, values, strict=True)
+            dict(zip(group_keys, group_values or (), strict=True))
+            for group_keys, group_values in zip(keys, values, strict=True)
         )
         return mean_interval([second[key] - first[key] for key in first]), True
     return difference_interval(values[0], values[1]), False

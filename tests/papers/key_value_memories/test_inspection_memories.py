@@ -481,10 +481,10 @@ def test_tables_of_memories_have_the_numbers_in_their_columns(runs: Path, tmp_pa
     ids = torch.tensor([[run.tokenizer.vocabulary.separator, *map(int, run.tokenizer.encode("the old king"))]])
     whole = split_logit(run.model, Tokens(ids))
     for one in split["layers"]:
-        of_layer = whole.memories[one["layer"]]
+        layer_memories = whole.memories[one["layer"]]
         assert one["attention"] == pytest.approx(whole.attention[one["layer"]])
-        assert one["memories"] == pytest.approx(of_layer.contributions.sum())
-        assert one["active"] == sum(m > 0 for m in of_layer.coefficients)
+        assert one["memories"] == pytest.approx(layer_memories.contributions.sum())
+        assert one["active"] == sum(m > 0 for m in layer_memories.coefficients)
     every = [(layer, n, float(c)) for layer, one in whole.memories.items() for n, c in enumerate(one.contributions)]
     best = sorted(every, key=lambda one: -abs(one[2]))[:3]
     assert [(one["layer"], one["memory"]) for one in split["memories"]] == [(layer, n) for layer, n, _ in best]

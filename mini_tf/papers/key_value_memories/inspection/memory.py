@@ -198,7 +198,7 @@ class _Memory:
     ) -> "_Memory":
         part, top = layers[memory.layer], triggers.top[memory.layer].k
         tokenizer = trained.source_tokenizer if model_stack.rows == "source" else trained.tokenizer
-        excerpts = [
+        memory_triggers = [
             (
                 trigger.coefficient,
                 excerpt(tokenizer, trigger.prefix, None if trigger.following == UNKNOWN else trigger.following),
@@ -208,7 +208,7 @@ class _Memory:
         votes = top_votes(trained.model, part.values[memory.number], top) if _has_votes(trained, model_stack) else []
         pieces = trained.tokenizer.pieces([id for id, _ in votes])
         strength = float(strengths(layers, triggers, memory.layer)[memory.number])
-        return cls(memory, strength, excerpts, [*zip(pieces, (p for _, p in votes), strict=True)])
+        return cls(memory, strength, memory_triggers, [*zip(pieces, (p for _, p in votes), strict=True)])
 
     def to_json(self) -> dict[str, Any]:
         triggers = [{"coefficient": coefficient, **trigger._asdict()} for coefficient, trigger in self.triggers]
