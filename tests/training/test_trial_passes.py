@@ -134,7 +134,7 @@ class Feed:
     """The micro-batches of steps, given as one batch each."""
 
     batches: tuple[Batch, ...]
-    own: object = None
+    assigned: object = None
     plan: Any = field(default_factory=lambda: SimpleNamespace(stream=False))
 
     def micro_batches(self, step: int) -> list[Batch]:
