@@ -132,7 +132,7 @@ OPTIONS = _table("""
 --text-column --text-column-name --column --columns --label-column = --fields '{{text: COLUMN}}'
 --output --output-file --out -o --format --csv = the result is on stdout: minitf {command} RUN ... > FILE
 [evaluate]
---metric --metrics = all metrics are printed; --assert 'loss<5' checks one
+--metric --metrics --perplexity --ppl = all metrics are printed; --assert 'loss<5' checks one
 --out = --json prints them for programs: minitf {command} RUN --json > FILE
 --test --test-file --input -i --dataset --file --validation-file = --data FILE
 --tasks --task = --babylm DIR: BabyLM's tasks; --pairs FILE: such pairs; other benchmarks are not here
@@ -168,6 +168,14 @@ OPTIONS = _table("""
 --save-strategy --save-interval = checkpoint.every_steps=N
 -e = train.epochs=N
 -b = train.batch_size=N
+--max-tokens = train.batch_tokens=N are the tokens of a step, train.tokens=N those of the run
+--gradient-accumulation-steps --update-freq =
+    train.batch_size=N is all that a step learns from; train.micro_batch_size=N of its rows are computed at once
+--lora --use-lora --peft --use-peft --lora-r --lora-rank = adapter.rank=8 model.init_from=RUN
+--from = model.init_from=RUN
+--arch = model.kind=KIND, or a recipe of `minitf recipe list`
+--compile --torch-compile = runtime.compile=true
+--fp32 = runtime.precision=fp32
 --fp16 --half = runtime.precision=fp16
 --bf16 = runtime.precision=bf16
 --do-train --do-eval --do-predict --preprocessing-num-workers --num-workers --dataloader-num-workers = leave it out
@@ -176,7 +184,9 @@ OPTIONS = _table("""
 --share --public = --host 0.0.0.0 lets other machines in; nothing is opened to the internet
 [export]
 --out-dir = -o DIR
---format --type = --to FORMAT
+--format --type = --to FORMAT; without it the folder is for Hugging Face
+--gguf = --to gguf -o DIR
+--onnx = --to onnx -o DIR
 --push-to-hub --hub-model-id = upload the folder of -o DIR with Hugging Face's client
 [convert]
 --to = `minitf export RUN --to FORMAT -o DIR` writes formats of other tools
