@@ -110,7 +110,8 @@ def _reads_text(objective: Any) -> bool:
 
 
 def command_warning(command: str, resolved: Resolved) -> str | None:
-    """A warning where the recipe belongs to the other command; both train the same."""
+    """A warning where the recipe belongs to the other command, both train the same; or where it is a run that gets
+    other data, as if its weights were trained further."""
     recipe, shown = resolved.recipe, resolved.name
     if command == "finetune" and recipe.objective.dataset().STREAM and recipe.model.init_from is None:
         return (
@@ -119,4 +120,8 @@ def command_warning(command: str, resolved: Resolved) -> str | None:
         )
     if command == "pretrain" and not recipe.objective.dataset().STREAM and "tokens" not in recipe.objective.PREDICTS:
         return f"{shown} is a task recipe; its command is `minitf finetune {shown}`, which does the same"
+    other_data = resolved.sources.get("data.train") == "command line"
+    if command == "pretrain" and other_data and recipe.model.init_from is None and is_run(resolved.path.parent):
+        run = resolved.path.parent.name
+        return f"only the recipe of {run} is used, not its weights; model.init_from={run} starts from them"
     return None

@@ -306,6 +306,20 @@ def test_fine_tuning_that_begins_with_nothing_says_so() -> None:
     )
 
 
+def test_a_run_that_gets_other_data_is_said_to_be_a_recipe_only() -> None:
+    assert minitf("pretrain", TINY, *QUIET, "train.steps=1", "-d", "first").exit_code == 0
+    Path("my.txt").write_text("The cat sat on the mat, and the dog saw it there.\n" * 400)
+    warning = "warning: only the recipe of first is used, not its weights; model.init_from=first starts from them"
+    for words, said in (
+        (("my.txt",), True),
+        (("my.txt", "model.init_from=first"), False),
+        (("train.seed=1",), False),
+    ):
+        done = minitf("pretrain", "first", *words, *QUIET, "train.steps=1", "--fresh", "-d", "other")
+        assert done.exit_code == 0, done.stderr
+        assert (warning in done.stderr) == said
+
+
 def test_a_task_under_the_name_of_pretraining_is_told_its_command() -> None:
     done = minitf("pretrain", "sst2-nano", "reviews.csv", *SMALL, *QUIET, "train.epochs=null", "-d", "run")
     assert done.exit_code == 0, done.stderr
