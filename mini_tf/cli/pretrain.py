@@ -73,7 +73,9 @@ def _training_command(command_name: Literal["pretrain", "finetune"], recipe: Any
         gates: GATES = None,
         expect: Annotated[bool, EXPECT] = False,
     ) -> int:
-        refuse_stdin(nproc, bool({"data.train=-", "data.val=-"} & {*(arguments or ())}), "write the text to a file")
+        refuse_stdin(
+            nproc, bool({"-", "data.train=-", "data.val=-"} & {*(arguments or ())}), "write the text to a file"
+        )
         exit_code = None if dry_run or print_config else launched(console, nproc)
         if exit_code is not None:
             return exit_code

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from glob import has_magic, iglob
 from itertools import pairwise
 from pathlib import Path
 
@@ -77,12 +78,16 @@ def data_overrides(overrides: Sequence[str]) -> list[str]:
 
 
 def is_data_file(argument: str) -> bool:
-    """Whether an argument is data: a folder that is no run, no part of one and no model, or a file of another suffix
-    than a recipe.
+    """Whether an argument is data: a folder that is no run, no part of one and no model, a file of another suffix than
+    a recipe, a pattern of such files, or "-" for stdin.
 
     A recipe has the suffix .yaml, .yml or none; .json is data if it holds a list.
     """
     suffix = Path(argument).suffix.lower()
+    if argument == "-" or (
+        suffix not in ("", ".yaml", ".yml") and not os.path.lexists(argument) and _matches(argument)
+    ):
+        return True
     if os.path.isdir(argument):
         holds = (os.path.lexists(os.path.join(argument, name)) for name in ("resolved.yaml", "config.json"))
         return suffix not in (".yaml", ".yml") and not any(holds) and run_around(Path(argument)) is None
@@ -93,6 +98,11 @@ def is_data_file(argument: str) -> bool:
             return file.read(64).lstrip().startswith(b"[")
     weights_of_run = suffix == ".safetensors" and run_around(Path(argument)) is not None
     return suffix not in ("", ".yaml", ".yml", ".json") and not weights_of_run
+
+
+def _matches(pattern: str) -> bool:
+    """Whether a glob matches a file."""
+    return has_magic(pattern) and any(map(os.path.isfile, iglob(pattern, recursive=True)))
 
 
 def is_data_name(argument: str) -> bool:

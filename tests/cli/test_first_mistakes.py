@@ -306,6 +306,18 @@ def test_fine_tuning_that_begins_with_nothing_says_so() -> None:
     )
 
 
+def test_a_pattern_of_files_and_stdin_stand_where_a_recipe_stands() -> None:
+    Path("notes").mkdir()
+    for name in ("1.txt", "2.txt"):
+        Path("notes", name).write_text(f"The cat {name} sat on the mat, and the dog saw it there.\n" * 200)
+    both = "".join(Path("notes", name).read_text() for name in ("1.txt", "2.txt"))
+    for argument, stdin in (("notes/*.txt", ""), ("-", both)):
+        short, full = (minitf("data", "stats", word, stdin=stdin) for word in (argument, f"data.train={argument}"))
+        assert short.exit_code == 0, short.stderr
+        assert short.stdout == full.stdout
+    refused(minitf("pretrain", "notes/*.md"), "notes/*.md", "no such file", exit_code=3)
+
+
 def test_a_run_that_gets_other_data_is_said_to_be_a_recipe_only() -> None:
     assert minitf("pretrain", TINY, *QUIET, "train.steps=1", "-d", "first").exit_code == 0
     Path("my.txt").write_text("The cat sat on the mat, and the dog saw it there.\n" * 400)
