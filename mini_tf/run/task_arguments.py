@@ -122,6 +122,6 @@ def command_warning(command: str, resolved: Resolved) -> str | None:
         return f"{shown} is a task recipe; its command is `minitf finetune {shown}`, which does the same"
     other_data = resolved.sources.get("data.train") == "command line"
     if command == "pretrain" and other_data and recipe.model.init_from is None and is_run(resolved.path.parent):
-        run = resolved.path.parent.name
-        return f"only the recipe of {run} is used, not its weights; model.init_from={run} starts from them"
+        run = one_line(str(resolved.path.parent))  # a path, since the name is enough only in outputs/
+        return f"only the recipe of {run} is used, not its weights; model.init_from={shlex.quote(run)} starts from them"
     return None

@@ -321,7 +321,8 @@ def test_a_pattern_of_files_and_stdin_stand_where_a_recipe_stands() -> None:
 def test_a_run_that_gets_other_data_is_said_to_be_a_recipe_only() -> None:
     assert minitf("pretrain", TINY, *QUIET, "train.steps=1", "-d", "first").exit_code == 0
     Path("my.txt").write_text("The cat sat on the mat, and the dog saw it there.\n" * 400)
-    warning = "warning: only the recipe of first is used, not its weights; model.init_from=first starts from them"
+    run = Path("first").resolve()
+    warning = f"warning: only the recipe of {run} is used, not its weights; model.init_from={run} starts from them"
     for words, said in (
         (("my.txt",), True),
         (("my.txt", "model.init_from=first"), False),

@@ -170,7 +170,7 @@ OPTIONS = _table("""
 -b = train.batch_size=N
 --max-tokens = train.batch_tokens=N are the tokens of a step, train.tokens=N those of the run
 --gradient-accumulation-steps --update-freq =
-    train.batch_size=N is all that a step learns from; train.micro_batch_size=N of its rows are computed at once
+    train.batch_size=N is the number of rows of a step; train.micro_batch_size=N of them are computed at once
 --lora --use-lora --peft --use-peft --lora-r --lora-rank = adapter.rank=8 model.init_from=RUN
 --from = model.init_from=RUN
 --arch = model.kind=KIND, or a recipe of `minitf recipe list`
