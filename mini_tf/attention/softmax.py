@@ -13,6 +13,7 @@ from mini_tf.nn.mixer import AttentionDims, LayerSpec
 
 
 class Settings(MemorySettings):
+    ALIASES = ("scaled", "dot_product", "scaled_dot_product", "full", "flash", "sdpa", "mha", "multi_head", "multihead")
     n_persistent: int = Field(0, ge=0, le=2**20)
     """All-attention: learned key and value vectors per key-value head, which every token attends to beside tokens."""
 

@@ -22,6 +22,7 @@ MIN_BLOCKS = 3
 
 
 class Settings(MemorySettings):
+    ALIASES = ("local", "sliding", "sliding_window")
     SUPPORTS = MemorySettings.SUPPORTS - {"cross", "unordered"} | {"streaming"}
 
     window: int = Field(128, ge=1, le=2**20)

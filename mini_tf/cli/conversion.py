@@ -11,8 +11,10 @@ from mini_tf.cli.pretrain import FRESH, NAME, OUT_DIR
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.loading import at_terminal, check_run, loading_torch
 from mini_tf.cli.terminal.options import DEVICE, RUN, STEP, io_option
+from mini_tf.cli.usage.other_tools import HUGGING_FACE
+from mini_tf.recipe.values import one_line
 from mini_tf.system.errors import RunFault, UsageFault, suggest
-from mini_tf.system.hub import local_folder
+from mini_tf.system.hub import PREFIX, is_model, local_folder
 from mini_tf.system.numbers import duration
 
 if TYPE_CHECKING:
@@ -67,6 +69,9 @@ def import_(
         elif not os.path.isdir(folder):
             with suppress(RunFault):
                 folder = find(source)
+            if not os.path.isdir(folder) and is_model(source):
+                fault = f"{one_line(source)}: no such folder"
+                raise RunFault(fault, hint=f"of Hugging Face's hub: `minitf import {PREFIX}{one_line(source)}`")
     with loading_torch():
         from mini_tf.hf.importing import import_model
         from mini_tf.run.location import RunLocation
@@ -101,7 +106,8 @@ def export(
     check_run(run, step)
     choices = [AUTO, *listing("hf.families"), *listing("hf.formats")]
     if to not in choices:
-        raise UsageFault(f"--to {to!r}: must be one of {', '.join(choices)}", hint=suggest(to, choices))
+        way = "leave --to out: the folder is for Hugging Face" if to in HUGGING_FACE else ""
+        raise UsageFault(f"--to {to!r}: must be one of {', '.join(choices)}", hint=suggest(to, choices, way))
     with loading_torch():
         from mini_tf.hf.exporting import export_model
 

@@ -263,7 +263,7 @@ class Views(HelpGroup):
         return False
 
 
-def view_called(word: str) -> str | None:
+def view_called(word: str) -> FoundKind | None:
     """The view that has this other name."""
     views = (kinds[0] for kinds in kinds_by_word(PACKAGE).values())
-    return next((kind.word for kind in views if word in declared(kind, "ALIASES")), None)
+    return next((kind for kind in views if word in declared(kind, "ALIASES")), None)

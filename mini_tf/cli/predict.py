@@ -11,7 +11,7 @@ from mini_tf.cli.evaluation.class_plots import THRESHOLD, TOP, class_options
 from mini_tf.cli.generate.command import default_lookahead
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.gate_checks import check_gates, parse_gates, refuse_missed
-from mini_tf.cli.terminal.loading import TEXTS, check_texts, open_model
+from mini_tf.cli.terminal.loading import TEXTS, check_texts, note_words, open_model
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, FIELDS, NPROC, PREDICTED_GATES, RUN, STEP, io_option
 from mini_tf.cli.terminal.processes import group_of, in_order, launched, refuse_stdin, several
 from mini_tf.cli.terminal.streams import to_json
@@ -117,6 +117,7 @@ def predict(
         )
     if (exit_code := launched(console, nproc)) is not None:
         return exit_code
+    note_words(console, texts)
 
     trained = open_model(run, step, device, average, ensembles=True)
     from mini_tf.pipelines import pipeline_of

@@ -22,6 +22,7 @@ from mini_tf.cli.terminal.options import (
     folder_option,
 )
 from mini_tf.cli.terminal.processes import group_of, launched, leave_to_rank_0, refuse_stdin
+from mini_tf.cli.terminal.streams import has_unread_input
 from mini_tf.system.errors import UsageFault
 from mini_tf.system.progress import show_progress
 
@@ -73,9 +74,8 @@ def _training_command(command_name: Literal["pretrain", "finetune"], recipe: Any
         gates: GATES = None,
         expect: Annotated[bool, EXPECT] = False,
     ) -> int:
-        refuse_stdin(
-            nproc, bool({"-", "data.train=-", "data.val=-"} & {*(arguments or ())}), "write the text to a file"
-        )
+        reads_stdin = bool({"-", "data.train=-", "data.val=-"} & {*(arguments or ())})
+        refuse_stdin(nproc, reads_stdin, "write the text to a file")
         exit_code = None if dry_run or print_config else launched(console, nproc)
         if exit_code is not None:
             return exit_code
@@ -95,6 +95,8 @@ def _training_command(command_name: Literal["pretrain", "finetune"], recipe: Any
             return 0
         if warning := command_warning(console.command, resolved):
             console.warn(warning)
+        if not reads_stdin and has_unread_input():
+            console.warn(f"stdin is not read; `minitf {console.command} -` trains on it")
         from mini_tf.jobs.assembling import Options
         from mini_tf.run.location import RunLocation
 

@@ -107,7 +107,7 @@ def keys(
         str | None,
         typer.Argument(
             metavar="[SECTION]",
-            help="A section, such as model.attention, or a key.",
+            help="A section, such as model.attention, a key, or a word of keys or of their meaning.",
             autocompletion=completion.sections,
         ),
     ] = None,
@@ -118,6 +118,9 @@ def keys(
         known = keys()
     chosen = [key for key in known if section is None or key.name == section or key.name.startswith(f"{section}.")]
     chosen = chosen or [key for key in known if key.name.rpartition(".")[2] == section]
+    word = str(section).lower()
+    chosen = chosen or [key for key in known if word in key.name.rpartition(".")[2]]
+    chosen = chosen or [key for key in known if word in key.meaning.lower()]
     if not chosen:
         raise _no_such("section", str(section), sorted({key.name.rpartition(".")[0] or key.name for key in known}))
     width = max(len(key.name) for key in chosen)

@@ -13,7 +13,7 @@ import tokenizers
 from mini_tf.data import split
 from mini_tf.data.datasets import Dataset, Reader
 from mini_tf.data.examples import Labels
-from mini_tf.data.formats.columns import missing_column
+from mini_tf.data.formats.columns import fields_setting, missing_column
 from mini_tf.data.formats.data_files import DataFile, MissingFile
 from mini_tf.data.formats.tables import chosen_columns, column_names, is_json, read_columns, rows_of
 from mini_tf.data.formats.text_lines import count_bad_bytes
@@ -118,7 +118,7 @@ class Files:
         reader = self.reader
         for source in self.sources:
             if chosen := chosen_columns(source, reader.columns, reader.names):
-                yield f"{chosen}; data.fields selects others"
+                yield f"{chosen}; {fields_setting(self.key)} selects others"
             read = {*read_columns(source, reader.columns), *reader.names.values()}
             names = column_names(source, reader.columns) if self.dataset.FURTHER_TEXTS else ()
             absent = {*reader.columns.optional}.difference(names)

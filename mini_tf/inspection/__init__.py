@@ -79,8 +79,6 @@ class ViewSettings(Kind):
     """Suffixes of files that -o writes; without any the command has no -o."""
     PANEL: ClassVar[str] = RESEARCH
     """The panel of `minitf inspect --help` that lists it."""
-    ALIASES: ClassVar[tuple[str, ...]] = ()
-    """Other words for it, which the command line answers with its name."""
     METRICS: ClassVar[tuple[str, ...]] = ()
     """Metrics that --assert can bound; without any the command has no --assert."""
 

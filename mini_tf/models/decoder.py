@@ -7,5 +7,6 @@ from mini_tf.nn.model import ModelSettings
 
 
 class Settings(ModelSettings):
+    ALIASES = ("gpt", "gpt2", "llama", "causal", "decoder_only")
     DIRECTIONS = frozenset({"causal", "prefix"})
     OBJECTIVE = "next_token"

@@ -7,5 +7,6 @@ from mini_tf.nn.model import ModelSettings
 
 
 class Settings(ModelSettings):
+    ALIASES = ("bert", "roberta", "modernbert", "encoder_only")
     DIRECTIONS = frozenset({"bidirectional"})
     OBJECTIVE = "masked"

@@ -45,6 +45,7 @@ class EncoderSettings(Section):
 
 
 class Settings(ModelSettings):
+    ALIASES = ("t5", "bart", "seq2seq", "transformer")
     DIRECTIONS = frozenset({"causal"})
     SOURCE = True
     OBJECTIVE = "seq2seq"

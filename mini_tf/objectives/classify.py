@@ -31,6 +31,7 @@ class WideClassSettings(WideTextSettings):
 
 
 class Settings(PooledSettings, ClassSettings, TeacherSettings):
+    ALIASES = ("classification", "sequence_classification", "text_classification", "sentiment")
     DATASET = "classes"
     PIPELINE = "text_classification"
     BASELINES = ("majority", "tfidf_logistic", "tfidf_characters")

@@ -42,6 +42,7 @@ PART = "contrastive"
 
 
 class Settings(ObjectiveSettings):
+    ALIASES = ("simcse", "sentence_embeddings")
     SUPPORTS = frozenset({"bidirectional", "causal"})
     DATASET, PIPELINE, BASELINES = "text_pairs", "sentence_similarity", ("tfidf_cosine",)
     PREDICTS = frozenset({"rows"})

@@ -33,6 +33,7 @@ DEFAULT_NOISE = (default_kind("noises", "infill"), default_kind("noises", "permu
 
 
 class Settings(ObjectiveSettings):
+    ALIASES = ("bart", "t5", "span_corruption")
     SUPPORTS = frozenset({"causal", "source"})
     PIPELINE = "text_infilling"
     LOSS_UNIT, METRICS = NATS_PER_TOKEN, ("accuracy",)

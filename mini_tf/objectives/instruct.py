@@ -21,6 +21,7 @@ PART = "instruct"
 
 
 class Settings(ObjectiveSettings):
+    ALIASES = ("sft", "chat", "instruction_tuning")
     SUPPORTS = frozenset({"causal"})
     DATASET, BASELINES = "chats", ("lead_sentence", "copied_source", "ngram")
     PIPELINE = "chat"

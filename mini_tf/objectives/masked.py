@@ -21,6 +21,7 @@ PART = "masked"
 
 
 class Settings(MaskingSettings, TeacherSettings):
+    ALIASES = ("mlm", "masked_lm", "masked_language_modeling", "bert")
     SUPPORTS = frozenset({"bidirectional"})
     PIPELINE, BASELINES = "fill_mask", ("unigram", "neighbours")
     PREDICTS = frozenset({"tokens"})

@@ -15,6 +15,7 @@ PART = "next_token"
 
 
 class Settings(TeacherSettings):
+    ALIASES = ("lm", "clm", "causal", "causal_lm", "language_modeling", "autoregressive", "gpt")
     SUPPORTS = frozenset({"causal", "streaming"})
     PIPELINE, BASELINES = "text_generation", ("ngram",)
     PREDICTS = frozenset({"tokens", "every_token"})

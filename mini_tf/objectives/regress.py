@@ -18,6 +18,7 @@ PART = "regress"
 
 
 class Settings(PooledSettings):
+    ALIASES = ("regression",)
     DATASET, BASELINES = "numbers", ("mean", "ridge")
     PIPELINE, LOSS_UNIT = "regression", "unexplained variance"
 

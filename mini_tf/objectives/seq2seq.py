@@ -23,6 +23,7 @@ PART = "seq2seq"
 
 
 class Settings(ObjectiveSettings):
+    ALIASES = ("translation", "translate", "summarization", "summarize", "encoder_decoder")
     SUPPORTS = frozenset({"causal", "source"})
     DATASET = "pairs"
     BASELINES = ("lead_sentence", "copied_source", "ngram")

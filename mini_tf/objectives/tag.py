@@ -38,6 +38,7 @@ class WideTagSettings(WideSettings):
 
 
 class Settings(ClassSettings):
+    ALIASES = ("ner", "pos", "tagging", "token_classification", "sequence_labeling")
     DATASET, BASELINES = "tags", ("frequent_tag", "shape_tagger")
     PIPELINE = "token_classification"
 

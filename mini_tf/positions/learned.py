@@ -16,6 +16,7 @@ from mini_tf.system.errors import DataFault
 
 
 class Settings(PositionalEncodingSettings):
+    ALIASES = ("absolute",)
     APPLIES_TO = frozenset({"embed"})
 
     combine: Literal["add", "concat"] = "add"

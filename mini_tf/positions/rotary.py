@@ -41,6 +41,7 @@ class LongWavelengths(Section):
 
 
 class Settings(PositionalEncodingSettings):
+    ALIASES = ("rope",)
     APPLIES_TO = frozenset({"rotary"})
 
     base: float = Field(10000.0, gt=1)

@@ -16,6 +16,7 @@ from mini_tf.nn.token_positions import TokenPositions
 
 
 class Settings(PositionalEncodingSettings):
+    ALIASES = ("sine", "sin_cos")
     APPLIES_TO = frozenset({"embed"})
 
     base: float = Field(10000.0, gt=1)

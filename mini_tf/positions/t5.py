@@ -15,6 +15,7 @@ from mini_tf.recipe.kinds import Rule, Rules
 
 
 class Settings(PositionalEncodingSettings):
+    ALIASES = ("relative", "relative_bias")
     APPLIES_TO = frozenset({"bias"})
 
     bidirectional: bool = True

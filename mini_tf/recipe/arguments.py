@@ -22,8 +22,6 @@ from mini_tf.system.safe_files import names_beside, open_plain
 YAML_BEGINS = ("{", "[", '"', "'")
 """A command-line value that starts with one of these is parsed as YAML."""
 _OVERRIDE = re.compile(r"[A-Za-z0-9_.]+=")
-_OF_HUB = re.compile(r"(distil)?gpt2(-(medium|large|xl))?$|.*-(base|small|large|tiny|mini|medium|\d+[mb])\b", re.I)
-"""Names of well-known models of the hub that are asked for as if they were recipes."""
 _SHAKESPEARE = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 
 
@@ -118,21 +116,13 @@ def no_recipe(name: str, shown: str) -> RecipeFault | UsageFault:
     similar = near(word, [*shipped] if beside is None else [*shipped, beside])
     meant = show(str(path.parent / beside) if beside and similar == beside else str(similar))
     hint = "see `minitf recipe list`" if similar is None else f"did you mean {meant}?"
-    data = re.sub(r"[^a-z0-9]+", "_", path.stem.lower().removeprefix(hub.PREFIX))
+    exact = (*built_in_corpora(), *hub.DATASETS.values())
     if run := run_around(path) or run_around(Path("outputs", name)):
         hint = f"the run is its folder: {run[0]}"
-    elif name.removeprefix(hub.PREFIX) in hub.DATASETS.values():
-        hint = f"a data set of Hugging Face's hub: data.train={hub.PREFIX}{shown.removeprefix(hub.PREFIX)}"
-    elif data in hub.DATASETS and (
-        path.name.startswith(hub.PREFIX) or (similar is None and not name.startswith(hub.PREFIX))
-    ):
-        hint = f"a data set of Hugging Face's hub: data.train={hub.PREFIX}{hub.DATASETS[data]}"
-    elif name.startswith(hub.PREFIX) or _OF_HUB.match(name):
+    elif (similar is None or name.startswith(hub.PREFIX) or name in exact) and (known := known_data(name)):
+        hint = known
+    elif hub.is_model(name):
         hint = f"a model of Hugging Face's hub: model.init_from={hub.PREFIX}{shown.removeprefix(hub.PREFIX)}"
-    elif name in built_in_corpora():
-        hint = f"built-in data: data.train={name}"
-    elif similar is None and "shakespeare" in data:
-        hint = f"the text is a file: curl -LO {_SHAKESPEARE}; minitf pretrain input.txt"
     if is_data_name(name):
         return UsageFault(f"no such file {shown}", hint=None if hint.startswith("see") else hint)
     if path.suffix in (".yaml", ".yml") or os.sep in name:
@@ -141,6 +131,21 @@ def no_recipe(name: str, shown: str) -> RecipeFault | UsageFault:
         return UsageFault(f"no such file {shown}", hint=hint)
     fault = f"no such recipe '{shown}': it is not a shipped recipe, a file, a run folder or KEY=VALUE"
     return UsageFault(fault, hint=hint)
+
+
+def known_data(name: str) -> str | None:
+    """How data that people call by this name are given; None for a name that is not known."""
+    if name in built_in_corpora():
+        return f"built-in data: data.train={name}"
+    plain = name.removeprefix(hub.PREFIX)
+    word = re.sub(r"[^a-z0-9]+", "_", Path(plain).stem.lower())
+    if word in hub.DATASETS and plain not in hub.DATASETS.values() and (name == plain or os.sep not in plain):
+        plain = hub.DATASETS[word]
+    if plain in hub.DATASETS.values():
+        return f"a data set of Hugging Face's hub: data.train={hub.PREFIX}{plain}"
+    if "shakespeare" in word:
+        return f"the text is a file: curl -LO {_SHAKESPEARE}; minitf pretrain input.txt"
+    return None
 
 
 def _folders() -> dict[Path, None]:

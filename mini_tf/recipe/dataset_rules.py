@@ -1,7 +1,9 @@
 """Rules between the section `data` and the objective's dataset."""
 
+from pathlib import Path
+
 from mini_tf.recipe.corpora import has_pairs, is_mixture, sources_of
-from mini_tf.recipe.data import Data, FilePair
+from mini_tf.recipe.data import FORMATS, Data, FilePair
 from mini_tf.recipe.kind_settings import DatasetSettings
 from mini_tf.recipe.kinds import Rule, Rules
 from mini_tf.recipe.sections import Train
@@ -16,10 +18,11 @@ def dataset_rules(data: Data, dataset: DatasetSettings, objective: str, own_sour
 def _rules(data: Data, dataset: DatasetSettings, objective: str, own_source_tokenizer: bool) -> Rules:
     if own_source_tokenizer and not dataset.SOURCE:
         yield "tokenizer.source", "the objective has no source; remove it"
-    if dataset.SOURCE and not data.pairs and {"source", "target"} <= {*dataset.REQUIRED}:
+    is_paired = data.pairs or _is_table(data.train)
+    if dataset.SOURCE and not is_paired and {"source", "target"} <= {*dataset.REQUIRED}:
         message = (
-            f"{objective} needs pairs; use {{source: FILE, target: FILE}}, or a table with data.fields {{source:"
-            " COLUMN, target: COLUMN}"
+            f"{objective} needs pairs; use {{source: FILE, target: FILE}}, or a table (csv, tsv, jsonl, parquet) with"
+            " columns source and target, or data.fields {source: COLUMN, target: COLUMN}"
         )
         yield Rule("data.train", message, ("data.fields",))
         return
@@ -44,6 +47,13 @@ def _rules(data: Data, dataset: DatasetSettings, objective: str, own_source_toke
     ):
         message = "must have the form of data.train: two files {source: F, target: G}, or a table with data.fields"
         yield Rule("data.val", message, ("data.train",))
+
+
+def _is_table(corpus: object) -> bool:
+    """Whether all files have the suffix of a table with columns."""
+    names = corpus if isinstance(corpus, tuple) else (corpus,)
+    formats = {FORMATS.get(Path(name).suffix.lower()) if isinstance(name, str) else None for name in names}
+    return formats <= {"jsonl", "csv", "tsv", "parquet"}
 
 
 def mixture_rules(data: Data, train: Train) -> Rules:

@@ -41,7 +41,7 @@ def suggest_key(option: str) -> str | None:
     if ending:
         return min(ending, key=lambda name: name.count(".")) if word != "kind" else None
     suggestion = OTHER_NAMES.get(word) or near(word, known, cutoff=0.8) or near_elsewhere(word, known)
-    return suggestion and suggestion.partition(" ")[0]
+    return None if suggestion is None or suggestion.startswith("-") else suggestion.partition(" ")[0]
 
 
 def _keys_of(variants: Sequence[tuple[str | None, type[Section]]], prefix: str) -> Iterator[Key]:

@@ -124,6 +124,8 @@ class Kind(Section):
 
     PACKAGE: ClassVar[str] = ""
     """The package of kinds, set by the base settings of the package ("attention")."""
+    ALIASES: ClassVar[tuple[str, ...]] = ()
+    """Other names of the kind, which are answered with its name."""
 
     @property
     def kind(self) -> str:
@@ -268,7 +270,9 @@ class KindOf:
             got = "" if word is None else f", got {show(word)}"
             raise invalid(f"must be a kind, one of {', '.join(words)}{got}", "no_such_kind")
         if word not in words:
-            way = suggest(word, words, f"use one of {', '.join(words)}", repr)
+            called = (name for name, kind in self.kinds().items() if word.lower().replace("-", "_") in kind.ALIASES)
+            near = suggest(word, words, f"use one of {', '.join(words)}", repr)
+            way = f"did you mean {name!r}?" if (name := next(called, None)) else near
             raise invalid(f"no such kind {show(str(word))}; {way}", "no_such_kind")
         try:
             settings = settings_of(self.package, words[word])

@@ -75,6 +75,8 @@ def one_source(
     if texts and file is not None:
         raise UsageFault(f"both {noun} and --input {file} were given", hint="give one of them")
     for text in texts or ():
+        if text == "-":
+            raise UsageFault("- is not a text", hint="-i - reads a text from each line of stdin")
         setting = re.match(r"([a-z_]+)=\S+$", text)
         if setting and setting[1] in settings:
             name, _, value = text.partition("=")

@@ -10,6 +10,7 @@ from mini_tf.recipe.parsing.run_paths import run_around
 from mini_tf.run import manifest
 from mini_tf.run.disk import TEMPORARY
 from mini_tf.run.manifest import Manifest
+from mini_tf.system import hub
 from mini_tf.system.errors import RunFault, suggest
 
 OUTPUTS = Path("outputs")
@@ -53,6 +54,8 @@ def find(run: str | Path) -> Path:
     hint = closest_run(run)
     if around is not None:
         hint = f"the run is its folder: {around[0]}"
+    elif hint == _NONE_CLOSE and hub.is_model(str(run)):
+        hint = f"a model of Hugging Face's hub: `minitf import {hub.PREFIX}{str(run).removeprefix(hub.PREFIX)}`"
     elif hint == _NONE_CLOSE and (any(map(str.isspace, str(run))) or os.path.isfile(run)):
         way = "`last` is the newest, `minitf runs list` lists all"
         hint = f"the run comes first: {way if list_runs(OUTPUTS) else '`minitf pretrain` creates one'}"
@@ -68,6 +71,11 @@ def closest_run(run: str | Path) -> str:
 
 def is_run(folder: Path) -> bool:
     return os.path.isfile(folder / manifest.NAME)
+
+
+def names_run(word: str) -> bool:
+    """Whether a command finds a run by this word."""
+    return word == "last" or is_run(Path(word)) or is_run(OUTPUTS / word)
 
 
 MEMBERS = ("fold", "seed")

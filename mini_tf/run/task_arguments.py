@@ -23,6 +23,7 @@ from mini_tf.system.safe_files import free_name, open_plain
 
 _COLUMNS = (
     ("instruct-nano", {"instruction", "messages", "conversations"}),
+    ("transformer-nano", {"source", "src", "tgt"}),
     ("sst2-nano", {"label", *LABEL_COLUMNS}),
     ("instruct-nano", {"prompt", "completion", "response"}),
     ("summarize-nano", {"summary", "abstract", "highlights"}),
@@ -80,6 +81,8 @@ def _task_of(data: list[str]) -> str | None:
     columns = _columns(data[0])
     if "tokens" in columns and columns & {"tags", "ner_tags"} and formats == {"jsonl"}:
         return "wnut17-nano"
+    if len(columns) == 2 and all(re.fullmatch("[a-z]{2}", column) for column in columns):  # codes of languages
+        return "transformer-nano"
     return next((recipe for recipe, names in _COLUMNS if columns & names), "sst2-nano")
 
 
@@ -124,4 +127,17 @@ def command_warning(command: str, resolved: Resolved) -> str | None:
     if command == "pretrain" and other_data and recipe.model.init_from is None and is_run(resolved.path.parent):
         run = one_line(str(resolved.path.parent))  # a path, since the name is enough only in outputs/
         return f"only the recipe of {run} is used, not its weights; model.init_from={shlex.quote(run)} starts from them"
+    if command == "pretrain" and recipe.model.init_from is None and is_run(resolved.path.parent):
+        return _extension(resolved)
     return None
+
+
+def _extension(resolved: Resolved) -> str | None:
+    """A warning where a run is given with another number of steps, as if it were trained further."""
+    steps = [value for _, value in resolved.why("train.steps")]
+    if resolved.sources.get("train.steps") != "command line" or steps[0] in steps[1:]:
+        return None
+    run = one_line(str(resolved.path.parent))
+    more = int(steps[0]) - int(steps[1]) if steps[1:] and steps[1].isdecimal() else 0
+    number = str(more) if more > 0 else "N"
+    return f"a new run begins from scratch; `minitf pretrain {shlex.quote(run)} --extend {number}` trains {run} further"

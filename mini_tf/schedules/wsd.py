@@ -10,6 +10,7 @@ from mini_tf.schedules import ScheduleSettings, progress
 
 
 class Settings(ScheduleSettings):
+    ALIASES = ("trapezoidal", "warmup_stable_decay")
     decay: float = Field(0.3, gt=0, le=1)
     """Share of the run in which the learning rate decays."""
 

@@ -24,8 +24,15 @@ DATASETS = {
     "wikitext_2": "Salesforce/wikitext/wikitext-2-raw-v1",
 }
 """Data sets of the hub that people call by another name, for suggestions only."""
+_MODEL = re.compile(r"(distil)?gpt2(-(medium|large|xl))?$|.*-(base|small|large|tiny|mini|medium|\d+[mb])\b", re.I)
+"""Names of well-known models, such as bert-base-uncased."""
 FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model", "*.spm")
 """The files that are downloaded: neither pickle files nor code."""
+
+
+def is_model(name: str) -> bool:
+    """Whether a name is meant as a model of the hub."""
+    return name.startswith(PREFIX) or _MODEL.match(name) is not None
 
 
 def local_folder(name: str) -> Path:

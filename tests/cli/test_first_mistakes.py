@@ -5,6 +5,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -203,8 +205,9 @@ def test_a_setting_given_as_an_option_is_answered_as_a_key(written: str, meant: 
 
 def test_every_name_of_other_tools_means_a_key_and_nonsense_none() -> None:
     known = {key.name for key in keys()}
-    for name in OTHER_NAMES:
-        assert suggest_key(f"--{name}") in known, name
+    for name, meant in OTHER_NAMES.items():
+        key = suggest_key(f"--{name}")
+        assert key is None if meant.startswith("--") else str(key).partition("=")[0] in known, name
     assert suggest_key("--zzzzzz") is None
     refused(
         minitf("evaluate", "run", "--steps", "3"), "see `minitf evaluate --help`", exit_code=2
@@ -331,6 +334,28 @@ def test_a_run_that_gets_other_data_is_said_to_be_a_recipe_only() -> None:
         done = minitf("pretrain", "first", *words, *QUIET, "train.steps=1", "--fresh", "-d", "other")
         assert done.exit_code == 0, done.stderr
         assert (warning in done.stderr) == said
+        assert "--extend" not in done.stderr
+
+
+def test_a_run_that_gets_another_number_of_steps_begins_anew_and_says_how_it_goes_on() -> None:
+    assert minitf("pretrain", TINY, *QUIET, "train.steps=1", "-d", "first").exit_code == 0
+    run = Path("first").resolve()
+    for length, more in (("train.steps=3", "2"), ("train.epochs=1", None)):
+        done = minitf("pretrain", "first", length, "--dry-run")
+        assert done.exit_code == 0, done.stderr
+        line = f"warning: a new run begins from scratch; `minitf pretrain {run} --extend {more}` trains {run} further\n"
+        assert (line in done.stderr) == (more is not None)
+
+
+@pytest.mark.parametrize("source", ["a pipe", "a file", "an empty file", "read"])
+def test_a_stdin_that_nothing_reads_is_said(source: str) -> None:
+    Path("my.txt").write_text("" if source == "an empty file" else "The cat sat on the mat, and saw it there.\n" * 400)
+    command = [sys.executable, "-m", "mini_tf", "pretrain", *(["-"] if source == "read" else []), "--dry-run", *QUIET]
+    with open("my.txt", "rb") as file:
+        given = {"input": file.read()} if source in ("a pipe", "read") else {"stdin": file}
+        done = subprocess.run([*command, TINY], **given, capture_output=True, timeout=600, check=False)  # type: ignore[call-overload]
+    said = b"warning: stdin is not read; `minitf pretrain -` trains on it\n" in done.stderr
+    assert said == (source in ("a pipe", "a file")), done.stderr
 
 
 def test_a_task_under_the_name_of_pretraining_is_told_its_command() -> None:

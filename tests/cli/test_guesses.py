@@ -10,8 +10,8 @@ import pytest
 from commands import ROOT, minitf, refused
 
 from mini_tf.cli.inspect_views import view_called
-from mini_tf.inspection import ViewSettings
-from mini_tf.recipe.kinds import listing, settings_of
+from mini_tf.recipe.kind_folders import PACKAGES
+from mini_tf.recipe.kinds import kinds_of
 from mini_tf.recipe.sections import Tokenizer
 from mini_tf.run import manifest
 from mini_tf.run.disk import Disk
@@ -53,6 +53,33 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("tokenizer mine once", "the command comes first: minitf tokenizer encode mine once"),
         ("runs mine", "the command comes first: minitf runs show mine"),
         ("inspect mine once", "the view comes first: minitf inspect attention mine once"),
+        # the command, the view or the run behind what belongs to it
+        ("my.txt pretrain", "the command comes first: minitf pretrain my.txt"),
+        ("train.steps=3 pretrain my.txt", "the command comes first: minitf pretrain train.steps=3 my.txt"),
+        ("mine generate x", "the command comes first: minitf generate mine x"),
+        ("inspect mine positions -o p.png", "the view comes first: minitf inspect positions mine -o p.png"),
+        # help, of commands of other tools too
+        ("help pretrain", "`minitf pretrain --help`"),
+        ("help inspect word", "`minitf inspect word --help`"),
+        ("runs help list", "`minitf runs list --help`"),
+        ("help run_mlm", "`minitf pretrain bert-nano my.txt`"),
+        ("help", "`minitf --help`, `minitf COMMAND --help`"),
+        # other names of views, and an example where nothing but a run is known
+        ("inspect cross-attention mine", "`minitf inspect align mine`"),
+        ("inspect heatmap mine", '`minitf inspect-attention mine "The file is closed." -o heads.png`'),
+        ("inspect heatmap mine once", "`minitf inspect attention mine once`"),
+        ("inspect neurons", "`minitf inspect memory RUN --corpus my.txt`"),
+        ("inspect similarity mine a b", "`minitf inspect word mine WORD -i sentences.txt`"),
+        # several runs, data by name, formats
+        ("diff mine last", "`minitf runs compare mine last`"),
+        ("runs diff mine last", "`minitf runs compare mine last`"),
+        ("plot mine", "loss.svg in the run's folder; `minitf runs compare mine OTHER -o losses.png`"),
+        ("download shakespeare", "the text is a file: curl -LO https://"),
+        ("download sst2", "a data set of Hugging Face's hub: data.train=hf:nyu-mll/glue/sst2"),
+        ("download gpt2", "`minitf import hf:gpt2` reads a model"),
+        ("export mine gguf", "--to gguf -o DIR"),
+        ("export mine hf", "-o DIR"),
+        ("export mine --to llama", "-o DIR"),
         # a command of a group
         ("compare a b -o c.png", "`minitf runs compare a b -o c.png`"),
         ("encode mine x", "`minitf tokenizer encode mine x`"),
@@ -77,10 +104,10 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("pull hf:me/small --json", "`minitf import hf:me/small`"),
         ("count my.txt", "`minitf data stats my.txt`"),
         ("params bert-nano", "`minitf cost bert-nano` measures"),
-        ("quantize mine", "there is nothing of this kind here"),
+        ("quantize mine", "nothing is quantized here; `minitf export mine --to gguf -o DIR`"),
         ("inspect parameters mine", "`minitf inspect model mine`"),
         ("inspect Head_View mine 'once upon'", "`minitf inspect attention mine 'once upon'`"),
-        ("inspect neurons mine", "`minitf inspect memory mine`"),
+        ("inspect neurons mine", "`minitf inspect memory mine --corpus my.txt`"),
         ("inspect logits mine x", '`minitf generate mine "a prompt" --logprobs 5`'),
         ("runs delete x", "`minitf runs rm RUN`"),
         ("lr=3", "the command comes first: minitf pretrain lr=3"),
@@ -197,6 +224,18 @@ def test_a_guess_is_answered_by_the_right_command(typed: str, answer: str) -> No
             "command line: val=0.1: no such key; did you mean data.split (a share such as 10%; data.val names a file)?",
             3,
         ),
+        ("generate gpt2 x", "a model of Hugging Face's hub: `minitf import hf:gpt2`", 5),
+        ("import bert-base-uncased", "of Hugging Face's hub: `minitf import hf:bert-base-uncased`", 5),
+        ("import nowhere", "nowhere: not a folder; give a folder with config.json", 5),
+        ("export mine -o folder --to huggingface", "leave --to out: the folder is for Hugging Face", 2),
+        ("generate mine -", "- is not a text; -i - reads a text from each line of stdin", 2),
+        ("pretrain fp16=true", "fp16=true: no such key; did you mean runtime.precision=fp16?", 3),
+        ("pretrain devices=2", "devices=2: no such key; did you mean --nproc N (processes)?", 3),
+        ("pretrain optimizer.name=adamw", "no such key; did you mean kind?", 3),
+        ("pretrain tokenizer.type=bpe", "no such key; did you mean kind?", 3),
+        ("pretrain tokenizer=gpt2", "such as {kind: bpe}, got 'gpt2'", 3),
+        ("pretrain objective=mlm", "no such kind 'mlm'; did you mean 'masked'?", 3),
+        ("pretrain model.positions.kind=RoPE", "no such kind 'RoPE'; did you mean 'rotary'?", 3),
         ("inspect positions mine --device gpu", "--device 'gpu': must be auto, cpu, cuda, cuda:N or mps", 2),
     ],
 )
@@ -270,6 +309,9 @@ COLUMNS = {
     "g.jsonl": ('{"tokens": ["a"], "tags": ["O"]}\n', "wnut17-nano"),
     "h.jsonl": ('{"instruction": "a", "response": "b", "category": "c"}\n', "instruct-nano"),
     "i.jsonl": ('{"text": ' + "[" * 9999, "sst2-nano"),
+    "j.tsv": ("source\ttarget\n", "transformer-nano"),
+    "k.csv": ("en,de\n", "transformer-nano"),
+    "l.csv": ("text,target\n", "sst2-nano"),
 }
 
 
@@ -313,6 +355,11 @@ def test_a_text_for_a_command_without_texts_is_no_part_of_its_answer(command: st
     refused(minitf(*command.split(), "mi ne"), "no such run: mi ne; did you mean mine?", exit_code=5)
 
 
+def test_a_text_before_its_run_changes_places_with_it() -> None:
+    answer = "the run comes first: `minitf inspect attention mine 'The file is' -o a.png`\n"
+    refused(minitf("inspect", "attention", "The file is", "mine", "-o", "a.png"), answer, exit_code=5)
+
+
 def test_without_any_run_a_text_or_file_in_its_place_is_not_answered_with_last() -> None:
     shutil.rmtree("outputs")
     for command, what in (("generate", "The file is"), ("evaluate", "my.txt"), ("runs show", "The file is")):
@@ -332,13 +379,26 @@ def test_a_key_is_listed_by_its_last_word() -> None:
     assert {line.split()[0] for line in lines} == {"optimizer.lr"}
 
 
-def test_other_words_for_views_are_of_one_view_and_no_view_themselves() -> None:
-    views = listing("inspection")
-    of = {word: settings_of("inspection", word) for word in views}
-    named = [alias for view in of.values() if issubclass(view, ViewSettings) for alias in view.ALIASES]
+def test_keys_are_searched_by_a_part_of_their_names_or_of_their_meaning() -> None:
+    names = {line.split()[0] for line in minitf("recipe", "keys", "smoothing").stdout.splitlines()}
+    assert "objective.label_smoothing" in names
+    lines = minitf("recipe", "keys", "TensorBoard").stdout.splitlines()
+    assert all("tensorboard" in line.lower() for line in lines)
+    refused(minitf("recipe", "keys", "xyzzy"), "no such section 'xyzzy'; see `minitf recipe keys`", exit_code=2)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_another_name_of_a_kind_is_that_of_one_kind_and_no_kind_itself(package: str) -> None:
+    kinds = kinds_of(package)
+    named = [alias for kind in kinds.values() for alias in kind.ALIASES]
     assert len(set(named)) == len(named)
-    assert not {*named} & {*views}
-    assert {view_called(alias) for alias in named} == {*views} - {None}
+    assert not {*named} & {*kinds}
+
+
+def test_every_view_has_another_name() -> None:
+    views = kinds_of("inspection")
+    named = [alias for view in views.values() for alias in view.ALIASES]
+    assert {called.word for alias in named if (called := view_called(alias))} == {*views}
     assert view_called("nonsense") is None
 
 

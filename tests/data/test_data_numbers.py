@@ -138,8 +138,12 @@ def test_more_classes_than_half_of_the_labels_are_none() -> None:
 def test_sentences_are_no_labels_but_names_of_several_words_are() -> None:
     names = [f"transfer of money {n}" for n in range(12)]
     assert len(class_labels([[name] for name in [*names, *names[:6]]], None).names) == 12
-    with pytest.raises(DataFault, match="12 different labels among 18"):
+    with pytest.raises(DataFault, match="12 different labels among 18") as refused:
         class_labels([[f"{name} did not arrive"] for name in [*names, *names[:6]]], None)
+    assert "regress" not in str(refused.value.hint)
+    with pytest.raises(DataFault) as refused:
+        class_labels([[f"{n / 8}"] for n in range(40)], None)
+    assert str(refused.value.hint).startswith("numbers are predicted by objective.kind=regress; else set 'data.fields")
 
 
 @pytest.mark.parametrize(("n_rows", "streams"), [(1, 3), (31, 3), (48, 3), (100, 4), (101, 1), (101, 7)])

@@ -15,8 +15,8 @@ from mini_tf.system.errors import RecipeFault
 OVERRIDE = "command line: "
 PAIRS = "needed: {source: COLUMN, target: COLUMN}"
 SEQ2SEQ = (
-    "seq2seq needs pairs; use {source: FILE, target: FILE}, or a table with data.fields {source: COLUMN, target:"
-    " COLUMN}"
+    "seq2seq needs pairs; use {source: FILE, target: FILE}, or a table (csv, tsv, jsonl, parquet) with columns source"
+    " and target, or data.fields {source: COLUMN, target: COLUMN}"
 )
 
 
@@ -199,7 +199,9 @@ def test_a_question_about_texts_is_not_asked_of_pairs_nor_the_other_way_round() 
         f"{OVERRIDE}data.train={{source: a, target: b}}: {told.removeprefix('data.train: ')}"
     ]
     assert faults("data.train=grammar") == [f"{OVERRIDE}data.train=grammar: {SEQ2SEQ}"]
-    assert faults("data.train=t.jsonl") == [f"{OVERRIDE}data.train=t.jsonl: {SEQ2SEQ}"]
+    assert faults("data.train=[t.csv, t.txt]") == [f"{OVERRIDE}data.train=[t.csv, t.txt]: {SEQ2SEQ}"]
+    assert faults("data.train=t.conll") == [f"{OVERRIDE}data.train=t.conll: {SEQ2SEQ}"]
+    assert nano("data.train=[t.jsonl, t.TSV]").recipe.data.train  # whose columns are seen when they are read
     nano("data.train=t.jsonl", "data.fields={source: en, target: de}")
     own = "tokenizer.source={kind: char}"
     assert faults(own, recipe="lm.yaml") == [f"{OVERRIDE}{own}: the objective has no source; remove it"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mini_tf.cli.generate.options import INPUT, OPTIONS, PROMPTS, given_options
 from mini_tf.cli.generate.prompt_loop import prompt_loop
 from mini_tf.cli.terminal.console import Console, command
-from mini_tf.cli.terminal.loading import at_terminal, open_model
+from mini_tf.cli.terminal.loading import at_terminal, note_words, open_model
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, NPROC, RUN, STEP, parameter
 from mini_tf.cli.terminal.processes import group_of, in_order, launched, refuse_stdin
 from mini_tf.recipe.sections import Generate
@@ -158,6 +158,7 @@ def generate(
         return prompt_loop(session, options)
     generation = session.open(options)
     if prompts:
+        note_words(console, prompts)
         session.print_outputs(generation, prompts)
         return 0
     file = None if input == Path("-") else input

@@ -36,6 +36,17 @@ def check_texts(texts: Sequence[str] | None, input: Path | None) -> None:
         raise UsageFault("no text given", hint='give one: "a text", or -i FILE')
 
 
+def note_words(console: Console, texts: Sequence[str] | None) -> None:
+    """Say how a text of several words is given, where each of several texts is a word."""
+    if texts and len(texts) > 1 and not any(any(map(str.isspace, text)) for text in texts):
+        console.say(f"{len(texts)} texts of one word each; a text of several words stands in quotes: {_quoted(texts)}")
+
+
+def _quoted(texts: Sequence[str]) -> str:
+    text = " ".join(texts)
+    return shlex.quote(text if len(text) <= 80 else f"{text[:77]}...")
+
+
 def at_terminal(operation: str) -> AbstractContextManager[Any]:
     """`show_progress`, if stderr is a terminal."""
     return show_progress(operation) if is_terminal(sys.stderr) else nullcontext()
@@ -76,7 +87,7 @@ def find_run(run: str, has_step: bool = True) -> Path:
     has_step: the command has --step, which a checkpoint in place of a run is answered with.
     """
     from mini_tf.recipe.parsing.run_paths import run_around
-    from mini_tf.run.finding import OUTPUTS, NoSuchRun, find, list_runs
+    from mini_tf.run.finding import OUTPUTS, NoSuchRun, find, list_runs, names_run
 
     try:
         return find(run)
@@ -84,14 +95,18 @@ def find_run(run: str, has_step: bool = True) -> Path:
         if has_step and fault.around is not None and fault.around[1] is not None:
             fault.hint = f"{fault.hint}; its checkpoint: --step {fault.around[1]}"
         before, word, after = sys.argv[1:], [run], list[str]()
+        newest = "last"
         takes_text = bool({"prompts", "texts"} & ARGUMENTS.get())
         if run in before:
             at = before.index(run)
             before, after = before[:at], before[at + 1 :]
+            if (named := next((text for text in after if names_run(text)), None)) is not None:
+                after.remove(named)
+                newest = named
             if os.path.isfile(run) and before and run_around(Path(run)) is None and before[0] in _FILE_OPTION:
                 word = [_FILE_OPTION[before[0]], run]
             if word != [run] or (any(map(str.isspace, run)) and len(run) <= 200 and takes_text):
-                command = shlex.join(["minitf", *before, "last", *word, *after])
+                command = shlex.join(["minitf", *before, newest, *word, *after])
                 way = f"`{command}`" if list_runs(OUTPUTS) else "`minitf pretrain` creates one"
                 fault.hint = f"the run comes first: {way}"
         raise

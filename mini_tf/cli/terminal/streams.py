@@ -1,12 +1,16 @@
 """stdout for results, stderr for messages, of which the reader of either may have closed it; and Ctrl-C."""
 
 import errno
+import fcntl
 import json
 import math
 import os
 import signal
+import stat
 import sys
+import termios
 import threading
+from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +34,18 @@ def wants_color(choice: str, stream: TextIO | None) -> bool:
 def is_terminal(stream: TextIO | None) -> bool:
     with suppress(ValueError, OSError):
         return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+    return False
+
+
+def has_unread_input() -> bool:
+    """Whether a pipe or a file stands behind stdin that has not been read to its end."""
+    with suppress(ValueError, OSError, AttributeError):
+        stdin, waiting = sys.stdin.fileno(), array("i", [0])
+        if stat.S_ISREG((state := os.fstat(stdin)).st_mode):
+            return state.st_size > os.lseek(stdin, 0, os.SEEK_CUR)
+        if stat.S_ISFIFO(state.st_mode):
+            fcntl.ioctl(stdin, termios.FIONREAD, waiting)
+        return waiting[0] > 0
     return False
 
 

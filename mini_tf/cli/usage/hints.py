@@ -7,7 +7,8 @@ from typing import Any
 
 from mini_tf.cli.terminal.console import Console, refuse
 from mini_tf.cli.usage import commands
-from mini_tf.cli.usage.other_tools import COMMANDS, OPTIONS, VALUES, WITHOUT_COMMAND
+from mini_tf.cli.usage.other_tools import COMMANDS, HUGGING_FACE, OPTIONS, VALUES, WITHOUT_COMMAND
+from mini_tf.run.finding import names_run
 from mini_tf.system.errors import UsageFault
 
 _WORD = re.compile("[A-Z]+")
@@ -51,9 +52,21 @@ def _for_missing(error: Exception, path: str, arguments: list[str]) -> str | Non
     names = getattr(getattr(error, "param", None), "opts", ())
     words = [word for word in arguments if not word.startswith("-")][len(path.split()) - 1 :]
     if len(words) > 1 and "-o" in names:
-        return f"-o {shlex.quote(words[-1])}"
+        return _output(words[-1], arguments[-2])
     command = commands.COMMANDS.get(path.removeprefix("minitf "))
     return None if command is None else f"for example: {command.examples[0]}"
+
+
+def _output(word: str, before: str) -> str:
+    """The -o that `minitf export` lacks. word: the last argument, a folder unless it is a format or belongs to the
+    option before it.
+    """
+    from mini_tf.recipe.kinds import listing
+
+    if word in HUGGING_FACE or before.startswith("-"):
+        return "-o DIR"
+    formats = (*listing("hf.families"), *listing("hf.formats"))
+    return f"--to {word} -o DIR" if word in formats else f"-o {shlex.quote(word)}"
 
 
 def _for_value(error: Exception, context: Any, arguments: list[str]) -> str | None:
@@ -78,26 +91,50 @@ def _for_command(path: str, context: Any, arguments: list[str]) -> str | None:
     typed = arguments[len(path.split()) - 1 :]
     if not typed:
         return None
-    word, rest = typed[0].removesuffix(".py").replace("_", "-").lower(), shlex.join(typed)
+    word = typed[0].removesuffix(".py").replace("_", "-").lower()
+    if word == "help" and typed[1:]:
+        return _for_help(path, context, typed[1:])
     if hint := COMMANDS.get(path, {}).get(word):
         return _with_words(_of_words(hint, typed[1:]), typed[1:])
-    if path == "minitf inspect":
-        from mini_tf.cli.inspect_views import view_called
-
-        if view := view_called(word):
-            return f"`{shlex.join(['minitf', 'inspect', view, *typed[1:]])}`"
+    if path == "minitf inspect" and (hint := _for_view(word, typed[1:])):
+        return hint
     if path == "minitf":
         groups = [name for name, group in context.command.commands.items() if word in getattr(group, "commands", {})]
         if groups:
             return ", ".join(f"`{shlex.join(['minitf', group, word, *typed[1:]])}`" for group in groups)
-    return _for_argument(path, typed[0], rest)
+    return _for_argument(path, context, typed)
+
+
+def _for_help(path: str, context: Any, words: list[str]) -> str | None:
+    """A hint for `minitf help COMMAND`, which may be a command of another tool."""
+    group = context.command.get_command(context, words[0])
+    if group is None:
+        return _for_command(path, context, [*path.split()[1:], *words])
+    named = words[:2] if words[1:] and words[1] in getattr(group, "commands", {}) else words[:1]
+    return f"`{path} {shlex.join(named)} --help`"
+
+
+def _for_view(word: str, words: list[str]) -> str | None:
+    """A hint for another name of a view: with the words that were given, or an example where a run stands alone."""
+    from mini_tf.cli.inspect_views import declared, view_called
+
+    view = view_called(word)
+    if view is None:
+        return None
+    if words and not all(map(names_run, words)):
+        return f"`{shlex.join(['minitf', 'inspect', view.word, *words])}`"
+    example = declared(view, "EXAMPLES")[0].split(" ")
+    example[2 if "-" in example[1] else 3] = shlex.quote(words[0] if words else "RUN")
+    return f"`{' '.join(example)}`"
 
 
 def _of_words(hint: str, words: list[str]) -> str:
     """A hint, or another one that what was given asks for: a run with a text predicts, only a run can be inspected."""
-    from mini_tf.recipe.arguments import is_data_file
+    from mini_tf.recipe.arguments import is_data_file, known_data
 
-    has_run = any(map(_is_run, words))
+    has_run = any(map(names_run, words))
+    if "hf:NAME" in hint and words and (known := known_data(words[0])):
+        return known
     if hint.startswith("`minitf finetune") and has_run and any(map(_is_text, words)):
         return COMMANDS["minitf"]["classify"]
     if hint.startswith("`minitf inspect model") and not has_run:
@@ -110,8 +147,11 @@ def _of_words(hint: str, words: list[str]) -> str:
 
 def _with_words(hint: str, words: list[str]) -> str:
     """A hint with the run, file, text and recipe that were given in place of its RUN, my.txt, "a text" and RECIPE."""
-    if run := next(filter(_is_run, words), None):
-        hint = hint.replace("RUN", shlex.quote(run))
+    runs = [shlex.quote(word) for word in words if names_run(word)]
+    if runs[1:]:
+        hint = hint.replace("OTHER", " ".join(runs[1:]))
+    if runs:
+        hint = hint.replace("RUN", runs[0])
     if file := next(filter(os.path.isfile, words), None):
         hint = re.sub(r"my\.txt|texts\.txt|reviews\.csv|my\.conll|FILE", lambda example: shlex.quote(file), hint)
     if recipe := next(filter(_is_recipe, words), None):
@@ -133,22 +173,21 @@ def _is_recipe(word: str) -> bool:
     return word in presets() or word.endswith((".yaml", ".yml"))
 
 
-def _is_run(word: str) -> bool:
-    return word == "last" or any(os.path.isfile(os.path.join(*parts, word, "run.json")) for parts in ((), ("outputs",)))
-
-
-def _for_argument(path: str, word: str, rest: str) -> str | None:
-    """A hint for a run, a recipe or a file in place of a command."""
+def _for_argument(path: str, context: Any, typed: list[str]) -> str | None:
+    """A hint for a run, a recipe or a file in place of a command, which may stand behind it."""
     from mini_tf.recipe.arguments import is_override, presets
 
-    is_run = _is_run(word)
+    word = typed[0]
+    is_run = names_run(word)
     is_recipe = word in presets() or is_override(word) or os.path.exists(word)
-    if path == "minitf inspect" and is_run:
-        return f"the view comes first: minitf inspect attention {rest}"
     if not (is_run or is_recipe):
         return None
-    usual = _USUAL.get(path) or ("generate" if is_run else "pretrain")
-    return f"the command comes first: {path} {usual} {rest}"
+    command = next((name for name in typed[1:] if context.command.get_command(context, name)), None)
+    if command is not None:
+        typed.remove(command)
+    command = command or _USUAL.get(path) or ("generate" if is_run else "pretrain")
+    noun = "view" if path == "minitf inspect" else "command"
+    return f"the {noun} comes first: {path} {command} {shlex.join(typed)}"
 
 
 def _for_option(option: str, path: str, context: Any, arguments: list[str]) -> str | None:
@@ -185,7 +224,8 @@ def _as_key(error: Exception, arguments: list[str]) -> str | None:
         name, _, value = word.partition("=")
         is_option = name.startswith("--") and name.replace("_", "-") not in has
         if is_option and not _for_option(name, context.command_path, context, arguments) and (key := suggest_key(name)):
-            settings.append(shlex.quote(f"{key}={value or ('VALUE' if after.startswith('-') else after)}"))
+            value = value or ("VALUE" if after.startswith("-") else after)
+            settings.append(shlex.quote(key if "=" in key else f"{key}={value}"))
     return f"settings are written without dashes: {' '.join(settings)}"
 
 

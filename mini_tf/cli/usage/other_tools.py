@@ -36,7 +36,8 @@ fine-tune tune sft lora qlora peft finetune-lora finetune-full finetune-adapter 
 sample complete completion infer inference gen prompt ask text-generation pipeline run-generation =
     `minitf generate RUN "a prompt"`
 fill fill-mask mask unmask = `minitf generate RUN "a [MASK]"` of an encoder
-translate summarize batch translation summarization = `minitf generate RUN -i texts.txt`
+translate summarize translation summarization = `minitf generate RUN "a text"`, `minitf generate RUN -i texts.txt`
+batch = `minitf generate RUN -i texts.txt`
 classify label tag ner sentiment regress = `minitf predict RUN "a text"`
 eval test validate score perplexity ppl metrics bleu lm-eval run-eval =
     `minitf evaluate RUN --split val`, `minitf evaluate RUN --data FILE`
@@ -55,7 +56,7 @@ stats statistics = `minitf data stats my.txt`, `minitf runs show RUN`, `minitf t
 bench benchmark profile estimate flops speed = `minitf cost RECIPE` measures time, memory and FLOPs
 plan = `minitf cost RECIPE` measures; mini_tf/parallel/README.md has the arithmetic for many devices
 download pull load fetch get from-pretrained hub convert-hf-checkpoint convert-pretrained-checkpoint =
-    `minitf import hf:NAME`
+    `minitf import hf:NAME` reads a model of Hugging Face's hub, data.train=hf:NAME a data set
 save push push-to-hub upload publish convert-to-hf convert-hf convert-to-litgpt convert-from-litgpt save-pretrained
     convert-lit-checkpoint =
     `minitf export RUN -o DIR` writes a folder for Hugging Face
@@ -63,12 +64,15 @@ ls status ps jobs history experiments = `minitf runs list`
 list models = `minitf runs list`, `minitf recipe list`
 log logs tail watch = `minitf runs show RUN`; the messages are in log.txt of its folder
 info env system devices gpu = `minitf doctor` for this machine, `minitf runs show RUN` for a run
-plot curves diff loss = loss.svg in the run's folder; `minitf runs compare RUN OTHER -o losses.png`
+plot curves loss = loss.svg in the run's folder; `minitf runs compare RUN OTHER -o losses.png`
+diff = `minitf runs compare RUN OTHER`
 tensorboard wandb mlflow track = `minitf pretrain RECIPE --tensorboard` writes event files
 stop kill cancel pause = Ctrl-C (or kill PID) stops a run after saving; the same command continues it
 resume continue restart = the command that started the run continues it; so does `minitf pretrain RUN`
 remove delete del clean = `minitf runs rm RUN`
-prune quantize distill dpo rlhf ppo grpo rag = there is nothing of this kind here; `minitf --help` lists what it has
+quantize quantise = nothing is quantized here; `minitf export RUN --to gguf -o DIR` writes a file for llama.cpp, which
+    quantizes
+prune distill dpo rlhf ppo grpo rag = there is nothing of this kind here; `minitf --help` lists what it has
 cp copy mv move rename = a run is a folder: mv outputs/OLD outputs/NEW, cp -r outputs/OLD outputs/NEW
 install update upgrade setup = `minitf doctor` shows what is installed; pip installs
 help docs doc tutorial examples example guide man =
@@ -85,7 +89,7 @@ version = `minitf --version`
 ls status all best = `minitf runs list`
 info details describe view open log logs tail cat plot loss curves =
     `minitf runs show RUN`; log.txt and loss.svg are in the run's folder
-diff = `minitf runs compare RUN RUN`
+diff = `minitf runs compare RUN OTHER`
 delete remove del clean prune = `minitf runs rm RUN`
 mv move rename cp copy = a run is a folder: mv outputs/OLD outputs/NEW, cp -r outputs/OLD outputs/NEW
 [minitf recipe]
@@ -104,6 +108,8 @@ tokenize tokens split pieces show = `minitf tokenizer encode RUN "a text" --piec
 info vocab vocabulary size test inspect = `minitf tokenizer stats RUN "a text"`
 new create build fit = `minitf tokenizer train my.txt -o tokenizer.json`
 [minitf inspect]
+embedding embeddings similarity vectors =
+    `minitf inspect word RUN WORD -i sentences.txt`, `minitf inspect word RUN WORD --neighbors 10`
 logits logprobs probabilities predictions = `minitf generate RUN "a prompt" --logprobs 5`
 loss losses curves training metrics run = `minitf runs show RUN`; loss.svg is in its folder
 """)
@@ -208,7 +214,8 @@ OPTIONS = _table("""
 --gpu --cuda = --device cuda
 --cpu --no-cuda --use-cpu = --device cpu
 [--nproc]
---gpus --num-gpus --n-gpu --devices = --nproc P
+--gpus --num-gpus --n-gpu --n-gpus --devices --num-devices --world-size --nproc-per-node --num-processes =
+    --nproc P
 [--head]
 --heads = --head 0,2
 [--layer]
@@ -227,6 +234,8 @@ validation valid dev eval = --split val
 """)
 """What to type in place of a value, by option."""
 
+HUGGING_FACE = ("hf", "huggingface", "transformers")
+"""Words for the folder that `minitf export` writes without --to."""
 WITHOUT_COMMAND = {
     "-V": "`minitf --version`",
     "--list": "`minitf recipe list`, `minitf runs list`",

@@ -88,7 +88,7 @@ class Reader:
     def line(self, line: str, where: str) -> Any:
         """The example of a line, which is plain text, or a JSON object if it begins with {; DataFault if it is invalid.
 
-        A key of the object is the name of the column, its role (text, text_pair), or an alias of the role (`ALIASES`).
+        A key of the object is the name of the column, its role (text, text_pair), or an alias of it (`ROLE_ALIASES`).
         """
         columns, needed = self.columns, len(self.columns.names)
         if not line.lstrip().startswith("{"):
@@ -102,7 +102,7 @@ class Reader:
             hint = f"write a text that begins with {{ as JSON: {self._json_form}"
             raise DataFault.located(where, f"not valid JSON: {error}", hint=hint) from None
         keys = [
-            next((key for key in (name, role, self.dataset.ALIASES.get(role)) if key in fields), None)
+            next((key for key in (name, role, self.dataset.ROLE_ALIASES.get(role)) if key in fields), None)
             for role, name in self.names.items()
         ]
         for key, role in zip(keys[:needed], self.roles[:needed], strict=True):
@@ -128,7 +128,7 @@ class Dataset(kind_settings.DatasetSettings):
 
     LABELS: ClassVar[frozenset[str]] = frozenset()
     """Roles of label columns; `predict` does not require them."""
-    ALIASES: ClassVar[Mapping[str, str]] = {}
+    ROLE_ALIASES: ClassVar[Mapping[str, str]] = {}
     """Further names of roles in a JSON line."""
     COMMON_NAMES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Common column names of each role, in lower case; used if `data.fields` does not name the column."""

@@ -1,6 +1,7 @@
 """Base classes and functions of datasets of labelled examples."""
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -260,8 +261,10 @@ def class_labels(values: Iterable[Sequence[str]], names: Sequence[str] | None) -
     most = MAX_CLASSES // 2 if words > 5 else MAX_CLASSES
     if not names and len(counts) > max(most, counts.total() / 2):
         fault = f"{len(counts):,} different labels among {counts.total():,}: their column does not seem to be the label"
-        hint = "set 'data.fields={text: COLUMN, label: COLUMN}', or list the classes in objective.labels; of a table"
-        raise DataFault(fault, hint=f"{hint} without a header, data.header=false 'data.fields={{text: 0, label: 1}}'")
+        way = "numbers are predicted by objective.kind=regress; else " if all(map(_is_number, counts)) else ""
+        hint = f"{way}set 'data.fields={{text: COLUMN, label: COLUMN}}', or list the classes in objective.labels; of a"
+        hint = f"{hint} table without a header, data.header=false 'data.fields={{text: 0, label: 1}}'"
+        raise DataFault(fault, hint=hint)
     integers = all(name.removeprefix("-").isdecimal() and name.isascii() for name in counts)
     order = list(names) if names else sorted(counts, key=lambda name: (float(name), name) if integers else name)
     if len(order) < 2:
@@ -269,6 +272,13 @@ def class_labels(values: Iterable[Sequence[str]], names: Sequence[str] | None) -
         fault = f"all training labels are {short(order[0])!r}" if order else "no training example has a label"
         raise DataFault(f"{fault}; at least two classes are needed", hint=hint)
     return Labels(tuple(order), tuple(counts[name] for name in order))
+
+
+def _is_number(name: str) -> bool:
+    try:
+        return math.isfinite(float(name))
+    except ValueError:
+        return False
 
 
 def class_ids(example: Example, labels: Labels) -> list[int]:

@@ -25,7 +25,7 @@ from mini_tf.system.errors import DataFault
 
 class Settings(LabelledDataset):
     COLUMNS_HINT = "needed: {text: COLUMN, label: COLUMN}"
-    ALIASES = {"text": "words"}
+    ROLE_ALIASES = {"text": "words"}
     TRUNCATES = None
     MIN_CLASSES = 2
 

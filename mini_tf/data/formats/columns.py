@@ -257,7 +257,7 @@ def missing_column(where: str, name: str, available: Sequence[str], names: Seque
         elif name in _known_roles() and not nearest.get(name):
             hint = f"name the column with {_fields(key, {name: 'COLUMN'})}"
         else:
-            hint = f"name the columns with {'--fields' if key[:1] == '-' else 'data.fields'}"
+            hint = f"name the columns with {fields_setting(key)}"
             hint = f"did you mean {short(nearest[name][0])!r}?" if nearest.get(name) else hint
     else:
         hint = f"name the text column with {_fields(key, {'text': 'COLUMN'})}" if available else ""
@@ -290,6 +290,11 @@ def _fields(key: str, columns: Mapping[str, str]) -> str:
     """The setting that names the columns: data.fields, or --fields where an option named the file."""
     fields = "{" + ", ".join(f"{role}: {column}" for role, column in columns.items()) + "}"
     return f"--fields '{fields}'" if key.startswith("-") else f"'data.fields={fields}'"
+
+
+def fields_setting(key: str) -> str:
+    """The name of the setting that names the columns of a file. key: of the file, an option or a key of the recipe."""
+    return "--fields" if key.startswith("-") else "data.fields"
 
 
 def _listed(columns: Sequence[str]) -> str:

@@ -171,7 +171,7 @@ class Family(Kind):
     """Keys of config.json that change no output, beside those of every family; a regular expression of names."""
     GGUF: ClassVar[tuple[GgufArchitecture, ...]] = ()
     """Architectures of llama.cpp that compute its models, in the order in which they are tried."""
-    ALIASES: ClassVar[Mapping[str, str]] = {}
+    KEY_ALIASES: ClassVar[Mapping[str, str]] = {}
     """Second names of keys, each with the first one."""
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:
@@ -252,7 +252,7 @@ class Family(Kind):
         RunFault, with all faults, if minitf has no such model, or may not have it: for a key that is not known.
         """
         settings: Any = settings_of("models", self.MODEL)
-        config.rename(self.ALIASES)
+        config.rename(self.KEY_ALIASES)
         head = self.head(config)
         model = self.settings(config, head)
         self._refuse_other_models(config, settings)

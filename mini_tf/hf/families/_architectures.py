@@ -207,8 +207,8 @@ class EncoderDecoderFamily(Family):
         "do_blenderbot_90_layernorm": False,
     }
     NO_EFFECT = "extra_pos_embeddings|force_bos_token_to_be_generated|save_step|replacing_rate|student_.*_layers"
-    ALIASES = {"hidden_size": "d_model", "num_attention_heads": "encoder_attention_heads"}
-    ALIASES |= {"num_hidden_layers": "encoder_layers"}
+    KEY_ALIASES = {"hidden_size": "d_model", "num_attention_heads": "encoder_attention_heads"}
+    KEY_ALIASES |= {"num_hidden_layers": "encoder_layers"}
     ZERO = ("final_logits_bias",)
     NAMES = {
         "source_embedding.tokens": ".encoder.embed_tokens",

@@ -28,5 +28,5 @@ class Settings(EncoderFamily):
     TIED = {"vocab_projector.weight": ".embeddings.word_embeddings.weight"}
     COMPUTED = r"\.?embeddings\.position_ids"
     NO_EFFECT = "sinusoidal_pos_embds|tie_weights_"
-    ALIASES = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
+    KEY_ALIASES = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
     DROPPED = {r"vocab_.*": UNUSED_HEAD}

@@ -39,7 +39,7 @@ class Settings(DecoderFamily):
     OUTPUT = "lm_head"
     TIED = {"lm_head.weight": ".wte.weight"}
     NO_EFFECT = "summary_.*|n_ctx|n_special|predict_special_tokens|reorder_and_upcast_attn"
-    ALIASES = {
+    KEY_ALIASES = {
         **{"hidden_size": "n_embd", "max_position_embeddings": "n_positions"},
         **{"num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
     }

@@ -49,8 +49,8 @@ class Settings(Family):
     CONTEXT = ("n_positions", 512)
     TIED = {f"{name}.weight": "shared.weight" for name in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head")}
     ALWAYS_TIED = True
-    ALIASES = {"hidden_size": "d_model", "num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"}
-    ALIASES |= {"head_dim": "d_kv"}
+    KEY_ALIASES = {"hidden_size": "d_model", "num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"}
+    KEY_ALIASES |= {"head_dim": "d_kv"}
     COMPUTED = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
 
     def settings(self, config: Config, head: Head) -> dict[str, Any]:

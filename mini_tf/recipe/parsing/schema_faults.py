@@ -1,7 +1,7 @@
 """Convert pydantic's validation errors to plain messages: one per key, with its path."""
 
 import re
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -82,9 +82,12 @@ def _such_as(section: type[BaseModel], fault: Fault) -> str:
     """The rest of a message: the key that a word given for a whole section is likely meant for, and the word."""
     got = f", got {show(fault.input)}"
     key = next((name for name in ("kind", "train") if name in section.model_fields), None)
-    return (
-        f", such as {{{key}: {fault.input}}}{got}" if key and re.fullmatch(r"[\w./-]{1,40}", str(fault.input)) else got
-    )
+    if key is None or not re.fullmatch(r"[\w./-]{1,40}", str(fault.input)):
+        return got
+    annotation = section.model_fields[key].annotation
+    choices = get_args(annotation) if get_origin(annotation) is Literal else ()
+    word = fault.input if not choices or fault.input in choices else choices[0]
+    return f", such as {{{key}: {word}}}{got}"
 
 
 def _is_from_section(annotation: Any, fault: Fault, depth: int) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from mini_tf.recipe.kind_folders import KindFault
-from mini_tf.recipe.kinds import Section
+from mini_tf.recipe.kinds import Kind, Section
 from mini_tf.recipe.parsing.merging import kinds_at, part_of
 from mini_tf.recipe.parsing.schema_faults import Fault, faults_of
 from mini_tf.recipe.parsing.yaml_tree import MAX_REPORTED, Node, recipe_fault
@@ -199,6 +199,7 @@ _OTHER_NAMES = {
     "train.epochs": "num_train_epochs num_epochs",
     "train.tokens": "max_tokens",
     "train.batch_size": "per_device_train_batch_size train_batch_size global_batch_size",
+    "train.micro_batch_size (fewer rows at once need less memory)": "gradient_checkpointing activation_checkpointing",
     "train.micro_batch_size (accumulation is batch_size / micro_batch_size)": "gradient_accumulation_steps",
     "optimizer.lr": "learning_rate",
     "optimizer.eps": "adam_epsilon",
@@ -226,8 +227,11 @@ _OTHER_NAMES = {
     "checkpoint.every_steps": "save_steps",
     "checkpoint.keep_last": "save_total_limit",
     "log.every_steps": "log_interval logging_steps",
-    "runtime.precision": "bf16 fp16 dtype",
+    "runtime.precision=bf16": "bf16 use_bf16",
+    "runtime.precision=fp16": "fp16 use_fp16 half",
+    "runtime.precision (fp32, bf16 or fp16)": "dtype torch_dtype mixed_precision",
     "runtime.compile": "torch_compile",
+    "--nproc N (processes)": "devices num_devices n_gpus num_gpus gpus world_size num_processes",
     "runtime.threads": "num_threads",
 }
 """Names of keys in nanoGPT and Hugging Face, for suggestions only."""
@@ -262,9 +266,12 @@ def no_such_key(path: Sequence[str | int], tree: Node) -> str:
     """The message for an unknown key."""
     *parents, key = (str(step) for step in path if isinstance(step, str))
     section = section_at(path[:-1], tree)
-    names = [name for name in (section.model_fields if section else ()) if name != "kind"]
+    names = [*(section.model_fields if section else ())]
     known = list(all_keys(Recipe, tree))
     suggestion = OTHER_NAMES.get(key)
+    if suggestion is None and key in ("name", "type") and section and (issubclass(section, Kind) or "kind" in names):
+        suggestion = "kind"
+    names = [name for name in names if name != "kind"]
     suggestion = next((name for name in names if suggestion and suggestion.rpartition(".")[2] == name), suggestion)
     suggestion = suggestion or next((name for name in known if name.rpartition(".")[2] == key), None)
     if not suggestion and (others := _other_kinds(path, key, tree)):

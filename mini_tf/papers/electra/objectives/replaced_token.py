@@ -38,6 +38,7 @@ from mini_tf.system.errors import DataFault
 
 
 class Settings(MaskingSettings):
+    ALIASES = ("electra", "rtd", "replaced_token_detection")
     SUPPORTS = frozenset({"bidirectional"})
     PIPELINE = "replaced_token_detection"
     METRICS = (

@@ -25,6 +25,7 @@ RELU_EPSILON = 1e-3
 
 
 class Settings(LinearAttentionSettings):
+    ALIASES = ("performer",)
     TRAINING_KEYS = frozenset({"redraw_every"})
 
     features: int = Field(64, ge=1, le=2**14)
