@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeGuard
 
 from mini_tf.recipe.values import one_line, show
+from mini_tf.system.cache import sha256_of
 from mini_tf.system.errors import RecipeFault
 
 GROUP = "mini_tf.kinds"
@@ -71,6 +72,11 @@ class FoundKind(NamedTuple):
     @property
     def file(self) -> Path:
         return self._within(self.root)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """SHA-256 of the files of its folder, by path: an editable install changes at one version."""
+        return {file.relative_to(self.root).as_posix(): sha256_of(file) for file in sorted(self.root.rglob("*.py"))}
 
     def _within(self, root: Path) -> Path:
         return root.joinpath(*self.package.split("."), f"{self.word}.py")

@@ -33,7 +33,6 @@ from mini_tf.recipe.kind_folders import (
 )
 from mini_tf.recipe.parsing.schema_faults import Fault, invalid, merge_faults, validation_error
 from mini_tf.recipe.values import fit, is_blank, one_line, show
-from mini_tf.system.cache import sha256_of
 from mini_tf.system.errors import suggest
 
 Self = TypeVar("Self", bound="Section")
@@ -216,14 +215,9 @@ def added_kinds_in(section: Section) -> frozenset[FoundKind]:
 
 def cache_identity(kind: Kind) -> list[Any]:
     """The cache key of a kind: name and settings, and for kinds of installed packages the files of the package."""
-    added = (added for added in added_kinds() if added.module == type(kind).__module__)
     # Changes of built-in kinds increase a format number instead.
-    return [kind.kind, kind.model_dump(mode="json"), *map(files_with, added)]
-
-
-def files_with(kind: FoundKind) -> dict[str, str]:
-    """SHA-256 of the files of the folder that adds a kind, by path: an editable install changes at one version."""
-    return {file.relative_to(kind.root).as_posix(): sha256_of(file) for file in sorted(kind.root.rglob("*.py"))}
+    files = (added.files for added in added_kinds() if added.module == type(kind).__module__)
+    return [kind.kind, kind.model_dump(mode="json"), *files]
 
 
 def default_kind(package: str, word: str) -> Callable[[], Any]:
@@ -270,9 +264,9 @@ class KindOf:
             got = "" if word is None else f", got {show(word)}"
             raise invalid(f"must be a kind, one of {', '.join(words)}{got}", "no_such_kind")
         if word not in words:
-            called = (name for name, kind in self.kinds().items() if word.lower().replace("-", "_") in kind.ALIASES)
-            near = suggest(word, words, f"use one of {', '.join(words)}", repr)
-            way = f"did you mean {name!r}?" if (name := next(called, None)) else near
+            aliases = {alias: name for name, kind in self.kinds().items() for alias in kind.ALIASES}
+            meant = aliases.get(word.lower().replace("-", "_"), word)
+            way = suggest(meant, words, f"use one of {', '.join(words)}", repr)
             raise invalid(f"no such kind {show(str(word))}; {way}", "no_such_kind")
         try:
             settings = settings_of(self.package, words[word])

@@ -73,11 +73,6 @@ def is_run(folder: Path) -> bool:
     return os.path.isfile(folder / manifest.NAME)
 
 
-def names_run(word: str) -> bool:
-    """Whether a command finds a run by this word."""
-    return word == "last" or is_run(Path(word)) or is_run(OUTPUTS / word)
-
-
 MEMBERS = ("fold", "seed")
 """Names of the runs of a set, before their number: seed-1 in a run of several seeds, fold-1 in a cross-validation."""
 

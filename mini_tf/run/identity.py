@@ -12,7 +12,7 @@ from mini_tf.recipe import reading
 from mini_tf.recipe.arguments import is_override, presets, split_arguments
 from mini_tf.recipe.corpora import built_in_corpora, is_mixture
 from mini_tf.recipe.kind_folders import KindFault, added_kinds, installed_version
-from mini_tf.recipe.kinds import added_kinds_in, files_with
+from mini_tf.recipe.kinds import added_kinds_in
 from mini_tf.recipe.parsing.yaml_tree import without_secrets
 from mini_tf.recipe.reading import Resolved, dump
 from mini_tf.recipe.recipe import Recipe
@@ -173,7 +173,7 @@ def kind_versions(record: Manifest) -> dict[str, str]:
         f"package {source.package}": installed_version(source.package) or "none" for source in record.kinds.values()
     }
     kinds = {name: kind for kind in added_kinds() if (name := f"{kind.package}.{kind.word}") in record.kinds}
-    return installed | {f"files of {name}": hash_of(files_with(kind))[:12] for name, kind in kinds.items()}
+    return installed | {f"files of {name}": hash_of(kind.files)[:12] for name, kind in kinds.items()}
 
 
 def check_installed(folder: Path) -> None:

@@ -86,8 +86,8 @@ def find_run(run: str, has_step: bool = True) -> Path:
 
     has_step: the command has --step, which a checkpoint in place of a run is answered with.
     """
-    from mini_tf.recipe.parsing.run_paths import run_around
-    from mini_tf.run.finding import OUTPUTS, NoSuchRun, find, list_runs, names_run
+    from mini_tf.recipe.parsing.run_paths import names_run, run_around
+    from mini_tf.run.finding import OUTPUTS, NoSuchRun, find, list_runs
 
     try:
         return find(run)

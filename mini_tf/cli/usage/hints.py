@@ -8,7 +8,7 @@ from typing import Any
 from mini_tf.cli.terminal.console import Console, refuse
 from mini_tf.cli.usage import commands
 from mini_tf.cli.usage.other_tools import COMMANDS, HUGGING_FACE, OPTIONS, VALUES, WITHOUT_COMMAND
-from mini_tf.run.finding import names_run
+from mini_tf.recipe.parsing.run_paths import names_run
 from mini_tf.system.errors import UsageFault
 
 _WORD = re.compile("[A-Z]+")

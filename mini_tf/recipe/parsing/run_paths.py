@@ -16,3 +16,9 @@ def run_around(path: Path) -> tuple[Path, int | None] | None:
     above = Path(os.path.abspath(path)).parents  # the parents of ../a.json are .. and ., which does not hold it
     folder = next((folder for folder in above if os.path.isfile(folder / "run.json")), None)
     return None if folder is None else (folder if path.is_absolute() else Path(os.path.relpath(folder)), step)
+
+
+def names_run(word: str) -> bool:
+    """Whether a command finds a run by this word: `last`, a run's path, or its name in outputs."""
+    folders = (Path(word), Path("outputs", word))
+    return word == "last" or any(os.path.isfile(folder / "run.json") for folder in folders)
