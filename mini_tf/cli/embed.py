@@ -14,6 +14,7 @@ from mini_tf.cli.terminal.loading import TEXTS, at_terminal, check_texts, open_m
 from mini_tf.cli.terminal.options import AVERAGE, DEVICE, RUN, STEP, io_option
 from mini_tf.recipe.text_input import read_lines
 from mini_tf.system.errors import DataFault, UsageFault
+from mini_tf.system.numbers import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +59,7 @@ def embed(
     from mini_tf.trained.text_vectors import Embedder
 
     embedder = Embedder(trained)
-    with at_terminal(f"embedding {len(queries):,} texts"):
+    with at_terminal(f"embedding {counted(len(queries), 'text')}"):
         vectors = embedder.embed(queries, normalize).numpy()
         others = vectors if among is None else embedder.embed(candidates).numpy()
     for note in embedder.unread.notes():

@@ -13,6 +13,7 @@ from mini_tf.cli.terminal.options import RUNTIME_DEVICE
 from mini_tf.cli.terminal.processes import refuse_stdin
 from mini_tf.recipe.values import SECONDS, real_number
 from mini_tf.system.errors import UsageFault
+from mini_tf.system.numbers import counted
 from mini_tf.system.progress import show_progress
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def sweep(
     location = RunLocation(out_dir, name)
     with opened(location, base, asked, threads, console) as (folder, threads, lock), StopRequest(console.say) as stop:
         sweep_ = Sweep(space, base, first, search, halving, folder, threads, console)
-        size = f"{samples or len(first)} trials" + (f" of {len(space.seeds)} seeds" if space.seeds else "")
+        size = counted(samples or len(first), "trial") + (f" of {len(space.seeds)} seeds" if space.seeds else "")
         each = f", {threads} thread{'s' * (threads > 1)} each" if threads else ""
         console.say(f"{size} in {folder}, {jobs} at a time{each}")
         sweep_.run(TrialProcesses(jobs, seconds, stop, lock))
@@ -84,7 +85,7 @@ def sweep(
         if not sweep_.complete:
             left = (samples or len(first)) - sum(trial.state != "unfinished" for trial in sweep_.trials)
             why = stop.signal.name if stop.signal else "--budget" if budget else "a signal to one of its runs"
-            console.say(f"stopped by {why}: {left} trials are left; the same command continues")
+            console.say(f"stopped by {why}: {counted(left, 'trial')} left; the same command continues")
     if sweep_.complete and sweep_.best is None:
         raise sweep_.failure
     return stop.exit_code

@@ -25,6 +25,7 @@ from mini_tf.nn.model import Model
 from mini_tf.parallel.dividing import divided
 from mini_tf.parallel.group import ProcessGroup
 from mini_tf.system.errors import DataFault, RunFault
+from mini_tf.system.numbers import counted
 from mini_tf.system.progress import show_progress
 
 BATCH_TOKENS = 4096
@@ -141,10 +142,10 @@ class TextScorer:
         rows = self._causal_rows if self.score == "causal" else partial(self._masked_rows, ahead=ahead)
         scores = {text: TokenScores([], []) for text in unique}
         self.model.eval()
-        with show_progress(f"scoring {len(encoded):,} texts") as report_progress:
-            done, (inputs, counted) = 0, tee(batches((text, *row) for text in unique for row in rows(text)))
+        with show_progress(f"scoring {counted(len(encoded), 'text')}") as report_progress:
+            done, (inputs, scored) = 0, tee(batches((text, *row) for text in unique for row in rows(text)))
             values = divided(self.group, inputs, lambda batch: self._values([row[1:] for row in batch], with_entropy))
-            for batch in counted:
+            for batch in scored:
                 for (text, _, _), (log_p, entropy) in zip(batch, islice(values, len(batch)), strict=True):
                     scores[text].log_p.extend(log_p)
                     scores[text].entropy.extend(entropy)

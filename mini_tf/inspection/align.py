@@ -31,6 +31,7 @@ from mini_tf.inspection._alignments import (
 from mini_tf.inspection._heads import HeadSelection
 from mini_tf.inspection._subjects import pairs_of, run_and_step
 from mini_tf.system.errors import UsageFault
+from mini_tf.system.numbers import counted
 from mini_tf.trained.opening import Trained
 
 LEGENDS = {
@@ -168,7 +169,7 @@ def _table(comparison: HeadComparison) -> Picture:
 
 def _sentences(comparison: HeadComparison) -> Iterator[str]:
     best = comparison.best
-    chosen, reported = (f"{n} pair{'s' * (n != 1)}" for n in (comparison.chosen_on, comparison.reported_on))
+    chosen, reported = (counted(n, "pair") for n in (comparison.chosen_on, comparison.reported_on))
     if best.aer is not None:
         yield f"{best.head}: lowest alignment error rate (AER) on {chosen}, {best.aer:.3f}"
     if comparison.aer is not None and comparison.diagonal is not None:

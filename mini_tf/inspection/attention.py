@@ -22,6 +22,7 @@ from mini_tf.inspection._heads import HeadSelection
 from mini_tf.inspection._subjects import run_and_step, with_targets
 from mini_tf.recipe.text_input import refuse_non_utf8
 from mini_tf.system.errors import UsageFault
+from mini_tf.system.numbers import counted
 from mini_tf.trained.opening import Trained
 
 MIN_STEPS = 3
@@ -102,7 +103,7 @@ class Settings(HeadOptions, TextViewSettings):
         notes, difference = notes_of(samples, len(texts)), max(sample.difference for sample in samples)
         n_steps, keep_last = len({sample.step for sample in samples}), trained.recipe.checkpoint.keep_last
         if self.step == "all" and n_steps <= MIN_STEPS:
-            kept = f"{n_steps} checkpoint{'s' * (n_steps > 1)} of this run {'are' if n_steps > 1 else 'is'} kept"
+            kept = f"{counted(n_steps, 'checkpoint')} of this run {'are' if n_steps > 1 else 'is'} kept"
             notes.append(f"{kept}; train with checkpoint.keep_last={10 * keep_last} to see how heads develop")
         for note in notes:
             output.say(f"note: {note}")

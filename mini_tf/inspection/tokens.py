@@ -10,6 +10,7 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.terminal import sentence, table
 from mini_tf.inspection import COMMON, Picture, TextOptions, TokenizerViewSettings, View, ViewOutput
+from mini_tf.system.numbers import counted
 
 
 class Token(NamedTuple):
@@ -96,5 +97,5 @@ def _pictures(text: str, tokens: Sequence[Token]) -> Iterator[Picture]:
     if tokens:
         summary += f": {n_bytes / len(tokens):.2f} bytes per token"
     if unknown:
-        summary += f"; {unknown} unknown token{'s' * (unknown != 1)}, whose text is lost"
+        summary += f"; {counted(unknown, 'unknown token')}, whose text is lost"
     yield partial(sentence, summary)

@@ -16,6 +16,7 @@ from mini_tf.recipe.kind_settings import changed_training_keys
 from mini_tf.recipe.kind_settings.objectives import ObjectiveSettings
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.scores import missing_warning, packages_of
+from mini_tf.system.numbers import counted
 from mini_tf.training.loop import Progress, Report
 from mini_tf.training.schedule import Horizon, lr_factor
 
@@ -135,7 +136,7 @@ def _warnings(parts: Parts) -> Iterator[str]:
         longer = f"{cut:,} of {parts.data.train.n_documents:,} {dataset.UNIT} are longer than train.context {context}"
         yield f"{longer} and are truncated"
     if n_rows < (batch_size := parts.plan.batch_size):
-        fewer = f"the training data fill {n_rows} row{'s' * (n_rows != 1)}, fewer than the {batch_size} of a batch"
+        fewer = f"the training data fill {counted(n_rows, 'row')}, fewer than the {batch_size} of a batch"
         yield f"{fewer}; rows repeat within a batch"
     if (parts.schedule.horizon.steps or 0) / parts.plan.epoch_steps > MANY_EPOCHS:
         yield f"{_epochs(parts)}: the model will memorize the training data; more data would help"

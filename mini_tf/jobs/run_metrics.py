@@ -7,6 +7,7 @@ from mini_tf.parallel.group import ProcessGroup
 from mini_tf.pipelines import PredictOptions, TextsWithReferences, pipeline_of
 from mini_tf.recipe.metrics import metrics_of
 from mini_tf.scores import can_measure, missing_warning, packages_of
+from mini_tf.system.numbers import counted
 from mini_tf.system.progress import show_progress
 from mini_tf.trained.evaluating import decision_notes, evaluation_data
 from mini_tf.trained.opening import Trained
@@ -89,7 +90,7 @@ class RunMetrics:
         settings = self.trained.recipe.objective.pipeline()
         if settings is None or not can_measure(settings.GENERATION_METRICS):
             return {}, {}
-        with show_progress(f"generating {self.store.n_documents:,} texts to score"):
+        with show_progress(f"generating {counted(self.store.n_documents, 'text')} to score"):
             texts = [*self.pipeline.generate_with_references(self.store, group=group)]
 
             def each() -> TextsWithReferences:

@@ -8,6 +8,7 @@ from mini_tf.jobs.parts import Parts
 from mini_tf.pipelines import pipeline_of
 from mini_tf.scores import can_measure, missing_warning, packages_of
 from mini_tf.system.errors import RunFault
+from mini_tf.system.numbers import counted
 from mini_tf.system.progress import show_progress
 
 
@@ -28,7 +29,7 @@ class Samples:
             return {}
         n_examples = self.parts.data.val.n_documents if full else min(limit, self.parts.data.val.n_documents)
         try:
-            with show_progress(f"generating {n_examples:,} texts to score"):
+            with show_progress(f"generating {counted(n_examples, 'text')} to score"):
                 return self.pipeline.scores(
                     self.pipeline.generate_with_references(self.parts.data.val, None if full else limit, each_chunk)
                 )

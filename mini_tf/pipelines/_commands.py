@@ -82,10 +82,10 @@ def predict_options(
     UsageFault if the run predicts no classes, or a threshold is invalid.
     """
     settings = trained.recipe.objective.pipeline()
-    options = ["--top"] * (top is not None) + ["--threshold"] * bool(thresholds)
-    if options and (settings is None or not settings.PREDICTS_CLASSES):
+    option = "--top" if top is not None else "--threshold" if thresholds else None
+    if option and (settings is None or not settings.PREDICTS_CLASSES):
         trained_with = f"{trained.folder.name} was trained with the objective {trained.recipe.objective.kind}"
-        raise UsageFault(f"{options[0]} needs classes or tags, but {trained_with}", hint="remove it")
+        raise UsageFault(f"{option} needs classes or tags, but {trained_with}", hint="remove it")
     if top is not None and top < 1:
         raise UsageFault(f"--top: must be at least 1, got {top}")
     by_label: dict[str | None, float] = {}

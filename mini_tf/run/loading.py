@@ -22,6 +22,7 @@ from mini_tf.run.manifest import Manifest
 from mini_tf.run.tensors import ExpectedTensors, TensorSpec, specs
 from mini_tf.system import strict_json
 from mini_tf.system.errors import RunFault, UsageFault
+from mini_tf.system.numbers import counted
 from mini_tf.system.safe_files import read_small_file
 
 _LARGEST_COUNT = 1 << 62
@@ -226,7 +227,7 @@ def _last(checkpoints: Checkpoints, folder: Path, n: str) -> list[int]:
     steps = [step for step in checkpoints.steps() if step not in left_over]
     if len(steps) < int(n):
         hint = "train with a larger checkpoint.keep_last"
-        raise UsageFault(f"--average {n}: {folder} keeps {len(steps)} checkpoint{'s' * (len(steps) > 1)}", hint=hint)
+        raise UsageFault(f"--average {n}: {folder} keeps {counted(len(steps), 'checkpoint')}", hint=hint)
     return steps[: int(n)]
 
 

@@ -11,6 +11,11 @@ def short(number: float) -> str:
     return f"{number:.3g} {unit}".rstrip()
 
 
+def counted(number: int, noun: str) -> str:
+    """1 -> "1 text", 1234 -> "1,234 texts"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def in_flop(number: float) -> str:
     """1234567 -> "1.23 MFLOP"."""
     number, unit = _scaled(number, 1000, ("", "k", "M", "G", "T", "P", "E"))

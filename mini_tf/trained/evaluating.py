@@ -84,7 +84,8 @@ def decision_notes(trained: Trained, fitted_on: bool = False) -> list[str]:
     fitted = record.decision
     if fitted is None or fitted == manifest.Decision(figures=fitted.figures):
         return []
-    parts = " and ".join(["temperature"] * (fitted.temperature != 1) + ["bias"] * bool(fitted.bias))
+    values = {"temperature": fitted.temperature != 1, "bias": fitted.bias}
+    parts = " and ".join(name for name, is_fitted in values.items() if is_fitted)
     if trained.decision is None:
         assert record.model is not None
         step = record.model["step"]

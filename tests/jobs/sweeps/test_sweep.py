@@ -200,7 +200,7 @@ def test_a_budget_ends_a_sweep_and_the_same_command_continues(tmp_path: Path) ->
     arguments = (rates(RATES[:2]), "train.seed=4", "train.seeds=2", "--jobs", "2")  # seeds of a recipe, too
     result, done = swept(tmp_path / "sweep", *arguments, "--budget", "0.001s")
     assert (result["complete"], result["best"]) == (False, None)
-    assert done.stderr.endswith("stopped by --budget: 2 trials are left; the same command continues\n")
+    assert done.stderr.endswith("stopped by --budget: 2 trials left; the same command continues\n")
     assert list_runs(tmp_path / "sweep") == []
     result, _ = swept(tmp_path / "sweep", *arguments, "--budget", "2h")
     assert result["complete"]
