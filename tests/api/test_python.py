@@ -44,6 +44,7 @@ def test_texts_are_those_of_the_command(decoder: Path, encoder: Path) -> None:
     assert ours == theirs
     first = [result["texts"][0] for result in theirs]
     assert run.generate(PROMPTS, max_new_tokens=12, seed=3) == first
+    assert run.generate(PROMPTS, max_new_tokens=12, seed=3, num_samples=2) == first
     assert run.generate(PROMPTS[1], max_new_tokens=12, seed=3) == first[1]
     pieces: list[str] = []
     run.generate_results(PROMPTS[:1], max_new_tokens=12, seed=3, streamer=pieces.append)

@@ -50,6 +50,11 @@ def test_the_length_of_a_run_is_not_judged_by_the_default_of_a_wrong_key(right: 
     assert at_fault(*others, wrong) == [wrong.partition("=")[0]]
 
 
+def test_patience_needs_more_evaluations_than_the_last() -> None:
+    assert at_fault("eval.patience=2", "eval.every_steps=null") == ["eval.patience"]
+    assert read("quickstart", ["eval.patience=2", "eval.every_steps=50"]).recipe.eval.patience == 2
+
+
 def test_a_fault_that_has_the_word_of_a_wrong_key_in_its_message_is_told_beside_it() -> None:
     found = at_fault("model=encoder_decoder", "objective=masked", "data.train=tiny-pairs", "tokenizer.source=x")
     assert {"objective", "tokenizer.source"} <= set(found)  # "... reads a source and earlier target tokens"

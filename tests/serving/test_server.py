@@ -204,6 +204,7 @@ REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
     ("/v1/completions", {"prompt": "x", "n": True}, 400, "num-samples: must be an integer"),
     ("/v1/completions", {"prompt": "x", "max_tokens": 9999}, 400, "max_tokens: must be at most 1024, got 9999"),
     ("/v1/completions", {"prompt": "x", "echo": True}, 400, "echo: is not supported"),
+    ("/v1/completions", {"prompt": "x", "frequency_penalty": 1}, 400, "frequency_penalty: is not supported"),
     ("/v1/completions", {"prompt": "x", "num_beams": 2}, 400, "num-beams: beam search needs an encoder-decoder"),
     ("/v1/completions", {"prompt": "x", "stop": [3]}, 400, "stop"),
     ("/v1/completions", {"prompt": "x", "stream": "yes"}, 400, "stream: must be true or false"),
@@ -215,6 +216,14 @@ REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
     ("/v1/embeddings", {"input": "x", "dimensions": 3}, 400, "dimensions: no such parameter"),
     ("/v1/files", {}, 404, "/v1/files: Not Found"),
 ]
+
+
+def test_parameters_with_openais_defaults_change_nothing(web: TestClient) -> None:
+    plain = {"prompt": "Once", "max_tokens": 4, "temperature": 0}
+    defaults = {"presence_penalty": 0, "frequency_penalty": 0, "best_of": 1, "echo": False, "logit_bias": {}}
+    answers = [web.post("/v1/completions", json=body) for body in (plain, plain | defaults | {"user": "me"})]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[0].json()["choices"] == answers[1].json()["choices"]
 
 
 @pytest.mark.parametrize(("route", "body", "status", "words"), REFUSED)
