@@ -120,6 +120,22 @@ def test_a_tokenizer_that_llama_cpp_lacks_is_refused_by_name(tokenizer: str, rea
     assert not (tmp_path / "out").exists()
 
 
+SPLIT = {"type": "Split", "pattern": {"Regex": "[a-z]+"}, "behavior": "Isolated", "invert": False}
+
+
+@pytest.mark.parametrize("change", ["ignore_merges", "splits"])
+def test_a_text_that_llama_cpp_splits_otherwise_is_refused(change: str, tmp_path: Path) -> None:
+    content = json.loads((run_of("apertus", tmp_path / "first", BPE) / "tokenizer.json").read_text())
+    content["model"]["ignore_merges"] = change == "ignore_merges"
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    splits = [SPLIT] if change == "splits" else []
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*splits, byte_level]}
+    (tmp_path / "other.json").write_text(json.dumps(content))
+    run = run_of("apertus", tmp_path / "run", f"tokenizer={{path: {tmp_path / 'other.json'}}}")
+    done = minitf("export", run, "-o", tmp_path / "out", "--to", "gguf")
+    refused(done, "llama.cpp has no tokenizer that splits texts as", exit_code=5)
+
+
 @pytest.mark.parametrize("long", [None, LongWavelengths(context=64, low=1.0, high=4.0)])
 def test_scaled_rotations_divide_the_frequencies_as_here(long: LongWavelengths | None) -> None:
     keys = {"rope_type": "linear" if long is None else "llama3", "factor": 8.0, "rope_theta": 500.0}
