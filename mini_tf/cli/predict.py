@@ -171,12 +171,21 @@ def _examples(console: Console, reader: "Reader", texts: Sequence[str] | None, f
         return
     empty = 0
     for number, line in enumerate(read_lines(file), 1):
+        if number == 1 and file is None and _is_header(line, reader):
+            console.warn("stdin is read as plain lines, and the first is that of a table; -i FILE.csv reads columns")
         if line.strip():
             yield reader.line(line, f"{file or 'stdin'}:{number}")
         else:
             empty += 1
     if empty:
         console.say(f"{empty:,} empty lines were skipped" if empty > 1 else "an empty line was skipped")
+
+
+def _is_header(line: str, reader: "Reader") -> bool:
+    """Whether a line has the name of a column that the reader looks for, beside others."""
+    cells = [cell.strip(" \"'").lower() for cell in re.split(r"[,;\t]", line)]
+    names = {*filter(None, reader.columns.names), *(alias for of in reader.columns.aliases.values() for alias in of)}
+    return len(cells) > 1 and all(map(str.isidentifier, cells)) and not names.isdisjoint(cells)
 
 
 def _print(

@@ -1,5 +1,6 @@
 """`minitf pretrain` and `minitf finetune`: train a model, from scratch or on a task; with the same options."""
 
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -84,9 +85,8 @@ def _training_command(command_name: Literal["pretrain", "finetune"], recipe: Any
             from mini_tf.run.task_arguments import check_task_arguments, command_warning
 
             check_arguments = partial(check_task_arguments, words=sys.argv[2:]) if command_name == "finetune" else None
-            resolved, out_dir = resolve_command(
-                arguments or [], {"runtime.device": device, "eval.until": until}, out_dir, name, fresh, check_arguments
-            )
+            keys = {"runtime.device": device, "eval.until": until}
+            resolved, folder = resolve_command(arguments or [], keys, out_dir, name, fresh, check_arguments)
         bounds = _gates(resolved, gates or [], expect)
         if print_config:
             from mini_tf.recipe.reading import dump
@@ -95,15 +95,16 @@ def _training_command(command_name: Literal["pretrain", "finetune"], recipe: Any
             return 0
         if warning := command_warning(console.command, resolved):
             console.warn(warning)
-        if not reads_stdin and has_unread_input():
-            console.warn(f"stdin is not read; `minitf {console.command} -` trains on it")
+        if not reads_stdin and resolved.sources.get("data.train") != "command line" and has_unread_input():
+            command = shlex.join(["minitf", *sys.argv[1:], "-"])
+            console.warn(f"stdin is not read; `{command}` trains on it")
         from mini_tf.jobs.assembling import Options
         from mini_tf.run.location import RunLocation
 
         def check(data: "TokenizedData") -> None:
             check_gates(bounds, "training", resolved.recipe, None if data.labels is None else data.labels.names)
 
-        location = RunLocation(out_dir, name, fresh)
+        location = RunLocation(folder, name, fresh, is_run=folder != out_dir)
         location.check()
         options = Options(location, extend, tuple(sys.argv), tensorboard, check, stop_at=stop_at)
         return _estimate(console, resolved) if dry_run else _train(console, resolved, options, bounds)

@@ -113,4 +113,4 @@ def _check_written(run: Path, foreign: ForeignModel) -> None:
     """RunFault unless the run folder has the tensors of the proof."""
     written = load_trained(run).model.weights()
     if other := [name for name, tensor in foreign.model.weights().items() if not torch.equal(written[name], tensor)]:
-        raise RunFault.located(str(run), f"{other[0]} is not the tensor that was imported", "--fresh starts over")
+        raise RunFault.located(str(run), f"{other[0]} is not the tensor that was imported", "--fresh starts a new run")

@@ -77,7 +77,9 @@ def parse_indices(option: str, value: str | None, count: int) -> set[int]:
     for part in value.split(","):
         match = re.fullmatch(r"\s*(-?[0-9]{1,6})(?:-(-?[0-9]{1,6}))?\s*", part)
         if match is None:
-            raise UsageFault(f"{option} {value}: must be numbers and ranges, such as 0,2-3,-1")
+            head = re.fullmatch(r"L(\d+)[ .]?H(\d+)", part.strip(), re.I)
+            hint = f"--layer {head[1]} --head {head[2]}" if head else None
+            raise UsageFault(f"{option} {value}: must be numbers and ranges, such as 0,2-3,-1", hint=hint)
         ends = [int(end) for end in match.groups() if end is not None]
         for end in ends:
             if not -count <= end < count:

@@ -49,6 +49,8 @@ class Settings(HeadOptions, TextViewSettings):
         "neuron-view",
         "maps",
         "heatmap",
+        "induction",
+        "roles",
     )
     EXAMPLES = (
         'minitf inspect-attention last "The file is closed." -o heads.png',

@@ -29,7 +29,7 @@ def pretrain(resolved: Resolved, options: Options, reporter: Reporter) -> RunRes
         run.export_weights, run.best_metric = merge_function(recipe), best
         if run.status == "finished" and options.extend is None:
             group.on_rank_0(lambda: restore(run, identity, options.tensorboard, reporter.warn))
-            more = "--extend N trains N more steps, --fresh starts over"
+            more = "--extend N trains N more steps, --fresh starts a new run"
             reporter.say(f"already complete: {run.folder} (step {run.manifest.step}); {more}")
             return RunResult(run.folder, run.manifest.metrics)
         reporter.log, reporter.crash = run.log, run.crash

@@ -122,7 +122,7 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
         ):
             missing = [member.folder for member in several if not is_run(run.folder / member.folder)]
             lost = f", but it has lost {', '.join(missing)}" if missing else ""
-            reporter.say(f"already complete: {run.folder} ({size}){lost}; --fresh starts over")
+            reporter.say(f"already complete: {run.folder} ({size}){lost}; --fresh starts a new run")
             return RunResult(run.folder, run.manifest.metrics)
         start_run(run, identity)
         done: list[FinishedRun] = []

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from glob import has_magic, iglob
@@ -52,6 +53,10 @@ def sort_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     """`sort_arguments` for at most one recipe; UsageFault for a second one."""
+    for n, argument in enumerate(arguments):
+        if is_override(argument) and len(rest := _up_to_bracket(arguments[n:])) > 1:
+            quoted = shlex.quote(" ".join(map(without_secrets, rest)))
+            raise UsageFault(f"{show(without_secrets(argument))} ends in a bracket", hint=f"put it in quotes: {quoted}")
     recipes, overrides = sort_arguments(arguments)
     if "=" in recipes:
         at = arguments.index("=")
@@ -65,6 +70,16 @@ def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
         second, first = (show(without_secrets(argument)) for argument in (recipes[1], recipes[0]))
         raise UsageFault(f"{second} is not KEY=VALUE, and {first} is already the recipe")
     return (recipes[0] if recipes else None), overrides
+
+
+def _up_to_bracket(arguments: Sequence[str]) -> Sequence[str]:
+    """The arguments up to the one that closes the brackets of the first; the first alone if none does."""
+    open_ = 0
+    for n, argument in enumerate(arguments, 1):
+        open_ += sum(map(argument.count, "{[")) - sum(map(argument.count, "}]"))
+        if open_ <= 0:
+            return arguments[:n]
+    return arguments[:1]
 
 
 def data_overrides(overrides: Sequence[str]) -> list[str]:
@@ -116,6 +131,7 @@ def no_recipe(name: str, shown: str) -> RecipeFault | UsageFault:
     similar = near(word, [*shipped] if beside is None else [*shipped, beside])
     meant = show(str(path.parent / beside) if beside and similar == beside else str(similar))
     hint = "see `minitf recipe list`" if similar is None else f"did you mean {meant}?"
+    hint = "did you mean --help?" if name == "help" else hint
     exact = (*built_in_corpora(), *hub.DATASETS.values())
     if run := run_around(path) or run_around(Path("outputs", name)):
         hint = f"the run is its folder: {run[0]}"

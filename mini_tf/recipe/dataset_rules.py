@@ -1,6 +1,7 @@
 """Rules between the section `data` and the objective's dataset."""
 
 from pathlib import Path
+from shlex import quote
 
 from mini_tf.recipe.corpora import has_pairs, is_mixture, sources_of
 from mini_tf.recipe.data import FORMATS, Data, FilePair
@@ -20,10 +21,14 @@ def _rules(data: Data, dataset: DatasetSettings, objective: str, own_source_toke
         yield "tokenizer.source", "the objective has no source; remove it"
     is_paired = data.pairs or _is_table(data.train)
     if dataset.SOURCE and not is_paired and {"source", "target"} <= {*dataset.REQUIRED}:
-        message = (
-            f"{objective} needs pairs; use {{source: FILE, target: FILE}}, or a table (csv, tsv, jsonl, parquet) with"
-            " columns source and target, or data.fields {source: COLUMN, target: COLUMN}"
+        way = (
+            "use {source: FILE, target: FILE}, or a table (csv, tsv, jsonl, parquet) with columns source and target, or"
+            " data.fields {source: COLUMN, target: COLUMN}"
         )
+        if isinstance(data.train, tuple) and len(data.train) == 2:
+            source, target = data.train
+            way = f"of these two files: {quote(f'data.train={{source: {source}, target: {target}}}')}"
+        message = f"{objective} needs pairs; {way}"
         yield Rule("data.train", message, ("data.fields",))
         return
     if dataset.STREAM and data.pairs and "text" not in data.fields:

@@ -10,8 +10,9 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticUndefined, core_schema
 
 from mini_tf.recipe.kinds import Kind, Section, listing
+from mini_tf.recipe.parsing.key_names import OTHER_NAMES
 from mini_tf.recipe.parsing.merging import is_whole_section, kinds_at, may_be_null, section_of
-from mini_tf.recipe.parsing.validation import OTHER_NAMES, near_elsewhere
+from mini_tf.recipe.parsing.validation import near_elsewhere
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.values import describe, members, number
 from mini_tf.system.errors import near
@@ -41,7 +42,7 @@ def suggest_key(option: str) -> str | None:
     if ending:
         return min(ending, key=lambda name: name.count(".")) if word != "kind" else None
     suggestion = OTHER_NAMES.get(word) or near(word, known, cutoff=0.8) or near_elsewhere(word, known)
-    return None if suggestion is None or suggestion.startswith("-") else suggestion.partition(" ")[0]
+    return suggestion and suggestion.partition(" ")[0]
 
 
 def _keys_of(variants: Sequence[tuple[str | None, type[Section]]], prefix: str) -> Iterator[Key]:

@@ -49,6 +49,12 @@ class SingleTokenizer(Section):
     forced_bos: TokenId | None = None
     """Id of a loaded tokenizer that every target of a pair begins with (transformers: forced_bos_token_id)."""
 
+    @classmethod
+    def _read(cls, section: Any) -> Any:
+        """A kind alone stands for its mapping, as for sections of kinds."""
+        is_kind = isinstance(section, str) and section in listing("data.tokenizers")
+        return super()._read({"kind": section} if is_kind else section)
+
     def argument(self, path: str) -> str:
         """The argument that loads the tokenizer in a folder with the special tokens of these settings."""
         roles = {key: name for key in ("separator", "begin", "pad") if (name := getattr(self, key)) is not None}

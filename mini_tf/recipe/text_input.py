@@ -74,6 +74,8 @@ def one_source(
     """
     if texts and file is not None:
         raise UsageFault(f"both {noun} and --input {file} were given", hint="give one of them")
+    from mini_tf.recipe.arguments import is_data_name  # not for every command that reads no texts
+
     for text in texts or ():
         if text == "-":
             raise UsageFault("- is not a text", hint="-i - reads a text from each line of stdin")
@@ -83,5 +85,9 @@ def one_source(
             hint = f"write it as --{name.replace('_', '-')} {shlex.quote(value)}"
             raise UsageFault(f"{text} is a setting, not a text", hint=hint)
         if len(text) < 256 and Path(text).suffix and os.path.isfile(text):
-            hint = f"--input {shlex.quote(text)} reads a text from each line; the name itself as a text: from stdin"
-            raise UsageFault(f"{text} is a file, not a text", hint=hint)
+            is_table = is_data_name(text) and not text.lower().endswith(".txt")
+            way = f"--input {shlex.quote(text)} reads {'its texts' if is_table else 'a text from each line'}"
+            raise UsageFault(f"{text} is a file, not a text", hint=f"{way}; the name itself as a text: from stdin")
+        if len(text) < 256 and is_data_name(text) and not any(map(str.isspace, text)):
+            hint = suggest(text, names_beside(Path(text)), "the name itself as a text: from stdin", shlex.quote)
+            raise UsageFault(f"{text}: no such file", hint=hint)

@@ -202,7 +202,7 @@ class Checkpoints:
             why = ""
             if steps and warn is None:
                 why = f"; {self.path(steps[0]).name} is damaged ({self._verified(steps[0])[1]})"
-            hint = "--fresh starts over in a new folder beside it"
+            hint = "--fresh starts a new run in a new folder beside it"
             raise RunFault(f"no usable checkpoint in {self.folder}{why}", hint=hint, where=[str(self.folder)])
         return checkpoint
 

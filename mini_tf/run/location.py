@@ -7,6 +7,7 @@ A refused start leaves no new folder and changes nothing in an existing one: not
 import os
 import platform
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -46,6 +47,8 @@ class RunLocation:
     name: str | None = None
     fresh: bool = False
     """Start over in a new folder beside it (NAME.2, NAME.3, ...)."""
+    is_run: bool = False
+    """`directory` is a run that is to be continued itself, not one that was started afresh beside it."""
 
     def check(self) -> None:
         """UsageFault for a name that no run can have, RunFault for a folder that cannot be one; before any work."""
@@ -104,6 +107,8 @@ def choose_folder(location: RunLocation, identity: Identity) -> Path:
     location.check()
     first = explicit_folder(location) or OUTPUTS.absolute() / identity.default_name
     _check_folder(first)
+    if location.is_run:
+        return first
     later = {
         number: first.with_name(f"{first.name}.{number}") for number in sorted(_numbers_beside(first), reverse=True)
     }
@@ -194,11 +199,16 @@ def _refuse_another_run(folder: Path, record: Manifest, identity: Identity) -> N
     changed = identity.changes_since(record.run_id, record.decides)
     shown = "; ".join(changed[:5]) + (f" (and {len(changed) - 5} more)" if len(changed) > 5 else "")
     if changed and record.run_id == identity.run_id:
-        hint = f"`minitf pretrain {folder} -d {folder}` continues it with its own values; --fresh starts over"
+        hint = f"`minitf pretrain {folder} -d {folder}` continues it with its own values; --fresh starts a new run"
         raise RunFault.about(folder, f"was started with other defaults: {shown}", hint)
     if changed:
         message = f"was started with another recipe: {shown}"
-        raise RunFault.about(folder, message, "choose another name with -n, or start over with --fresh")
+        steps = re.fullmatch(r"train\.steps: (\d+) -> (\d+)", shown)
+        more = int(steps[2]) - int(steps[1]) if steps and record.state == "done" else 0
+        further = (
+            f"`minitf pretrain {shlex.quote(str(folder))} --extend {more}` trains it further; or " if more > 0 else ""
+        )
+        raise RunFault.about(folder, message, f"{further}choose another name with -n, or start over with --fresh")
     if contents := differences(record.hashes, identity.hashes):
         names = ", ".join(line.split(":")[0] for line in contents[:5])
         message = f"was started with other contents of {names}"

@@ -30,6 +30,8 @@ _COLUMNS = (
 )
 """Columns that data for a task have, the surest first; other tables are classified."""
 _HEAD_BYTES = 1 << 20
+_HELD_OUT = re.compile(r"\b(val|valid|validation|dev|test)\b", re.I)
+"""In names of files that are probably not to be trained on."""
 
 
 def check_task_arguments(recipe: str | None, overrides: list[str], words: Sequence[str] | None = None) -> None:
@@ -129,6 +131,9 @@ def command_warning(command: str, resolved: Resolved) -> str | None:
         return f"only the recipe of {run} is used, not its weights; model.init_from={shlex.quote(run)} starts from them"
     if command == "pretrain" and recipe.model.init_from is None and is_run(resolved.path.parent):
         return _extension(resolved)
+    files = recipe.data.train if other_data and isinstance(recipe.data.train, tuple) and recipe.data.val is None else ()
+    if held_out := next((file for file in files if isinstance(file, str) and _HELD_OUT.search(Path(file).name)), None):
+        return f"{one_line(Path(held_out).name)} is trained on, too; data.val={one_line(held_out)} holds it out"
     return None
 
 

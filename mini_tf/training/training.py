@@ -133,7 +133,7 @@ def stream_states(training: Training, step: int, saved: State | None) -> dict[in
     with training.sharding.whole():  # the model is called, and whole weights may not fit on the device otherwise
         if saved is None:
             if step:
-                raise RunFault(f"the stream state after step {step} is missing", hint="--fresh starts over")
+                raise RunFault(f"the stream state after step {step} is missing", hint="--fresh starts a new run")
             return {micro: task.start(feed.micro_batch_size) for micro in assigned}  # type: ignore[operator]
         if saved.keys() != {str(micro) for micro in range(feed.n_micro)}:
             size = feed.plan.batch_size // len(saved)

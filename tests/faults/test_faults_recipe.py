@@ -183,12 +183,12 @@ TABLE = [
     case("R6-surrogate-override", "command line: data.train: the value is not UTF-8", "data.train=\udcff.txt"),
     case(
         "R7-unknown",
-        "r.yaml:3: optimizer.learing_rate: no such key; did you mean lr?",
+        "r.yaml:3: optimizer.learing_rate: no such key; did you mean optimizer.lr?",
         more="optimizer: {learing_rate: 1}",
     ),
     case(
         "R7-foreign",
-        "r.yaml:3: optimizer.learning_rate: no such key; did you mean lr?",
+        "r.yaml:3: optimizer.learning_rate: no such key; did you mean optimizer.lr?",
         more="optimizer: {learning_rate: 1}",
     ),
     case("R7-section", "r.yaml:3: optimiser: no such key; did you mean optimizer?", more="optimiser: {lr: 1}"),
@@ -251,7 +251,7 @@ TABLE = [
     case("R12-private-file", "model.attention: no such kind '__init__'", "model={kind: decoder, attention: __init__}"),
     case("R12-path", "no such kind '../../etc/passwd'", "model=../../etc/passwd"),
     case("R15-value", "command line: optimizer.lr=abc: must be a finite number, got 'abc'", "optimizer.lr=abc"),
-    case("R15-key", "command line: optimizer.lrr=1: no such key; did you mean lr?", "optimizer.lrr=1"),
+    case("R15-key", "command line: optimizer.lrr=1: no such key; did you mean optimizer.lr?", "optimizer.lrr=1"),
     case("R15-syntax", "command line: model: not YAML", "model={a: [1"),
     case("R15-extends", "extends is only allowed in a recipe file", "extends=quickstart"),
     case("R15-no-override", "'abc' is not KEY=VALUE", "abc", exit_code=2),

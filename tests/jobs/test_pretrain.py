@@ -112,7 +112,9 @@ def test_the_same_command_again_is_already_complete_and_writes_nothing(run: Path
     before = content(run)
     again = minitf("pretrain", TINY, *QUIET, *SHORT, "-d", run)
     assert (again.exit_code, again.stdout) == (0, f"{run}\n")
-    assert again.stderr == f"already complete: {run} (step 20); --extend N trains N more steps, --fresh starts over\n"
+    assert (
+        again.stderr == f"already complete: {run} (step 20); --extend N trains N more steps, --fresh starts a new run\n"
+    )
     assert content(run) == before
 
 

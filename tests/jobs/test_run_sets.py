@@ -290,10 +290,10 @@ def test_a_finished_run_says_so_and_mends_a_model_that_was_damaged(whole: Path, 
     shutil.copytree(whole, folder)
     again = minitf("pretrain", TINY, *SEEDS, "-d", folder, "--assert", "val.loss.max>0")
     assert (again.exit_code, again.stdout, again.stderr.count("already complete")) == (0, f"{folder}\n", 1)
-    assert again.stderr.endswith("(3 seeds); --fresh starts over\n")
+    assert again.stderr.endswith("(3 seeds); --fresh starts a new run\n")
     shutil.move(folder / "seed-1", tmp_path / "seed-1")
     for command in (("pretrain", TINY, *SEEDS, "-d", folder), ("pretrain", folder)):
-        assert minitf(*command).stderr.endswith("(3 seeds), but it has lost seed-1; --fresh starts over\n")
+        assert minitf(*command).stderr.endswith("(3 seeds), but it has lost seed-1; --fresh starts a new run\n")
     shutil.move(tmp_path / "seed-1", folder / "seed-1")
     (folder / "model.safetensors").write_bytes(b"lost")
     assert minitf("evaluate", folder).exit_code == 5

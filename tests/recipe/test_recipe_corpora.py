@@ -90,7 +90,7 @@ def test_settings_decide_the_file_and_defaults_keep_its_name() -> None:
     ("given", "told"),
     [
         ("{kind: coridor}", "no such kind 'coridor'; did you mean 'corridor'?"),
-        ("{kind: world, sed: 1}", "data.train.sed: no such key; did you mean seed?"),
+        ("{kind: world, sed: 1}", "data.train.sed: no such key; did you mean data.train.seed?"),
         (
             "{kind: world, distance: 1}",
             "data.train.distance: no such key of this kind; it belongs to associative-recall and copy and corridor",

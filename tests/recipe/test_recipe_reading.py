@@ -77,17 +77,17 @@ objective: masked
     ]  # kinds of the tree, whichever there are
     assert {"objective next_token", "objective prefix", "model encoder"} <= {*way.split(" or ")}
     assert found == (
-        "bad.yaml:3: model.n_embd: no such key; did you mean d_model?",
+        "bad.yaml:3: model.n_embd: no such key; did you mean model.d_model?",
         "bad.yaml:4: model.n_heads: 3 does not divide d_model 128; use 1, 2, 4, 8, 16, 32 or 64, or give d_k",
         "bad.yaml:5: model.attention: no such kind 'windw'; did you mean 'window'?",
         "bad.yaml:8: train.epochs: steps and epochs are given; keep exactly one of steps, tokens, epochs, time",
         "bad.yaml:9: train.lr: no such key; did you mean optimizer.lr?",
         "bad.yaml:11: train.micro_batch_size: 3 does not divide batch_size 8; use 2",
-        "bad.yaml:12: optimizer.learning_rate: no such key; did you mean lr?",
+        "bad.yaml:12: optimizer.learning_rate: no such key; did you mean optimizer.lr?",
         "bad.yaml:12: optimizer.clip: must be a finite number, got 'yes'",
         "bad.yaml:13: optimiser: no such key; did you mean optimizer?",
         f"bad.yaml:14: objective: masked needs bidirectional attention, but decoder has causal attention; use {way}",
-        "command line: schedule.warmp=5: no such key; did you mean warmup?",
+        "command line: schedule.warmp=5: no such key; did you mean schedule.warmup?",
         "command line: train.seed=abc: must be a whole number, got 'abc'",
     )
 
@@ -111,7 +111,7 @@ def test_a_misspelt_key_is_not_said_to_be_missing_too(tmp_path: Path) -> None:
         )
         with pytest.raises(RecipeFault) as fault:
             read(tmp_path / "r.yaml")
-        assert fault.value.faults[0].endswith(":3: data.train.taregt: no such key; did you mean target?")
+        assert fault.value.faults[0].endswith(":3: data.train.taregt: no such key; did you mean data.train.target?")
         assert not [line for line in fault.value.faults if "is missing" in line]
 
 
@@ -129,12 +129,15 @@ def test_a_recipe_without_model_or_horizon_is_told_both() -> None:
         ("block_size=8", "train.context"),
         ("max_iters=8", "train.steps"),
         ("per_device_train_batch_size=8", "train.batch_size"),
-        ("model.num_hidden_layers=2", "n_layers"),
-        ("objective.mlm_probability=0.2", "mask_rate"),
+        ("model.num_hidden_layers=2", "model.n_layers"),
+        ("objective.mlm_probability=0.2", "objective.mask_rate"),
         ("lr=1", "optimizer.lr"),
         ("optimizer.d_model=1", "model.d_model"),
         ("vocab_size=300", "tokenizer.vocab_size"),
-        ("train.gradient_accumulation_steps=4", "micro_batch_size (accumulation is batch_size / micro_batch_size)"),
+        (
+            "train.gradient_accumulation_steps=4",
+            "train.micro_batch_size (accumulation is batch_size / micro_batch_size)",
+        ),
     ],
 )
 def test_names_of_other_tools_and_sections_lead_to_the_right_key(override: str, hint: str) -> None:

@@ -254,7 +254,7 @@ def test_a_folder_of_another_default_is_refused_in_a_line_although_its_id_is_the
     assert "\n" not in caught.value.message
     assert (
         caught.value.hint
-        == f"`minitf pretrain {folder} -d {folder}` continues it with its own values; --fresh starts over"
+        == f"`minitf pretrain {folder} -d {folder}` continues it with its own values; --fresh starts a new run"
     )
 
 

@@ -40,7 +40,8 @@ def explain(error: Exception, arguments: list[str]) -> int:
         hint = _for_value(error, context, arguments)
     else:
         hint = _for_command(path, context, arguments)
-        message = message if hint is None else message.partition(". Did you mean")[0]
+        message, _, meant = message.partition(". Did you mean")
+        hint = hint or (f"did you mean{meant}" if meant else None)
     hint = hint or _as_text(error, arguments) or f"see `{path} --help`"
     return refuse(
         Console(command=path.partition(" ")[2], json="--json" in arguments), UsageFault(f"{path}: {message}", hint=hint)
@@ -51,7 +52,7 @@ def _for_missing(error: Exception, path: str, arguments: list[str]) -> str | Non
     """A hint for an argument or a required option that was left out: an example, of the option with the last word."""
     names = getattr(getattr(error, "param", None), "opts", ())
     words = [word for word in arguments if not word.startswith("-")][len(path.split()) - 1 :]
-    if len(words) > 1 and "-o" in names:
+    if len(words) > 1 and "-o" in names and "=" not in words[-1]:
         return _output(words[-1], arguments[-2])
     command = commands.COMMANDS.get(path.removeprefix("minitf "))
     return None if command is None else f"for example: {command.examples[0]}"
@@ -65,8 +66,10 @@ def _output(word: str, before: str) -> str:
 
     if word in HUGGING_FACE or before.startswith("-"):
         return "-o DIR"
-    formats = (*listing("hf.families"), *listing("hf.formats"))
-    return f"--to {word} -o DIR" if word in formats else f"-o {shlex.quote(word)}"
+    formats, (folder, _, suffix) = (*listing("hf.families"), *listing("hf.formats")), word.rpartition(".")
+    if word in formats:
+        return f"--to {word} -o DIR"
+    return f"--to {suffix} -o {shlex.quote(folder)}" if folder and suffix in formats else f"-o {shlex.quote(word)}"
 
 
 def _for_value(error: Exception, context: Any, arguments: list[str]) -> str | None:

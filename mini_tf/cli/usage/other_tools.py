@@ -41,7 +41,8 @@ batch = `minitf generate RUN -i texts.txt`
 classify label tag ner sentiment regress = `minitf predict RUN "a text"`
 eval test validate score perplexity ppl metrics bleu lm-eval run-eval =
     `minitf evaluate RUN --split val`, `minitf evaluate RUN --data FILE`
-attention visualize bertviz head-view model-view neuron-view heatmap view explain attn =
+explain = `minitf recipe keys KEY` explains a setting; `minitf inspect-attention RUN "a text"` what heads do
+attention visualize bertviz head-view model-view neuron-view heatmap view attn =
     `minitf inspect-attention RUN "a text" -o heads.png`
 embedding embeddings vectors retrieve = `minitf embed RUN -i texts.txt -o vectors.npy`
 search grid optuna ablate hyperopt hpo =
@@ -62,6 +63,8 @@ save push push-to-hub upload publish convert-to-hf convert-hf convert-to-litgpt 
     `minitf export RUN -o DIR` writes a folder for Hugging Face
 ls status ps jobs history experiments = `minitf runs list`
 list models = `minitf runs list`, `minitf recipe list`
+recipes presets = `minitf recipe list`
+datasets corpora = `minitf recipe keys data.train.kind` names the built-in data; `minitf data show my.txt`
 log logs tail watch = `minitf runs show RUN`; the messages are in log.txt of its folder
 info env system devices gpu = `minitf doctor` for this machine, `minitf runs show RUN` for a run
 plot curves loss = loss.svg in the run's folder; `minitf runs compare RUN OTHER -o losses.png`
@@ -98,7 +101,8 @@ new create edit copy save export dump = `minitf recipe init my.yaml --from PRESE
 validate verify lint test = `minitf recipe check RECIPE`
 get print cat view info describe diff = `minitf recipe show RECIPE`
 [minitf data]
-list ls head preview view print sample = `minitf data show my.txt`; README.md names the built-in data
+list ls = `minitf recipe keys data.train.kind` names the built-in data; `minitf data show my.txt`
+head preview view print sample = `minitf data show my.txt`
 info describe count summary = `minitf data stats my.txt`
 validate verify lint clean = `minitf data check RECIPE`
 prepare preprocess tokenize split build download =
@@ -150,13 +154,14 @@ OPTIONS = _table("""
     a data file is an argument: minitf {command} my.txt; or data.train=FILE
 --dataset-name --dataset-config-name =
     a data file is an argument: minitf {command} my.txt; or data.train=FILE, data.train=hf:NAME
---validation-file --val-file --val-data --eval-file = data.val=FILE
+--validation-file --validation --val-file --val-data --val --dev --eval-file =
+    data.val=FILE, or data.split=10% of the training data
 --test --test-file = `minitf evaluate RUN --data FILE` afterwards
 --init-from = model.init_from=RUN or model.init_from=hf:NAME; the same command continues a run
 --text-column --text-column-name --label-column --label-column-name --column --columns --fields =
     'data.fields={{text: COLUMN, label: COLUMN}}'
 --header --no-header = data.header=false if the first row is no header
---model -m = model.d_model=256 is a setting; model.init_from=RUN starts from a run
+--model -m = a recipe chooses the model: minitf {command} bert-nano my.txt; model.init_from=RUN starts from a run
 --model-name-or-path --checkpoint-dir = model.init_from=RUN, or model.init_from=hf:NAME
 --tokenizer --tokenizer-dir = tokenizer.kind=KIND, or tokenizer.path=FILE
 --output --out = --out-dir DIR, or --name NAME in outputs/
@@ -201,6 +206,7 @@ OPTIONS = _table("""
 [RUN]
 -m --model --out-dir --run --ckpt = the run is the first argument: minitf {command} RUN
 [RECIPE]
+--list-recipes --list --recipes --presets = `minitf recipe list`
 --config --recipe = a recipe is an argument: minitf {command} recipe.yaml
 [TEXT]
 --text = a text is an argument

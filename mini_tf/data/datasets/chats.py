@@ -61,7 +61,7 @@ class Settings(LabelledDataset):
             response, *alternatives = columns.texts_of(row["response"], where, names["response"])
             messages = [("user", text_of(row["prompt"], where, names["prompt"])), (ASSISTANT, response)]
         else:
-            hint = "name the columns: {prompt: COLUMN, response: COLUMN}"
+            hint = "name the columns, such as 'data.fields={prompt: instruction, response: output}'"
             raise DataFault.located(where, "needs prompt and response, or messages", hint=hint)
         last = max(number for number, (role, _) in enumerate(messages) if role == ASSISTANT)
         roles, texts = (list(part) for part in zip(*messages[: last + 1], strict=True))

@@ -36,7 +36,9 @@ class Settings(LabelledDataset):
         words = columns.words_of(row["text"], where, names["text"])
         tags = columns.labels_of(row["label"], where, names["label"]) if labelled else []
         if labelled and len(tags) != len(words):
-            raise DataFault.located(where, f"{len(words)} words, but {len(tags)} tags; the numbers must be equal")
+            one_label = "a label of a whole text is for sst2-nano or classify-nano" if len(tags) == 1 else None
+            fault = f"{len(words)} words, but {len(tags)} tags; the numbers must be equal"
+            raise DataFault.located(where, fault, hint=one_label)
         return Example(words, tags, where)
 
     def texts(self, example: Example, source: bool = False) -> Sequence[str]:

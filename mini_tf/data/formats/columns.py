@@ -198,6 +198,7 @@ def select_columns(first: Sequence[str], columns: Columns, where: str, key: str)
         has_header = columns.header
     elif numbers:  # default names: a single cell that equals one does not suffice
         has_header = _are_words(first) or all(resolve_alias(name, first, aliases) in first for name in names or numbers)
+        has_header = has_header or (len(first) == 1 and first[0].strip().lower() in _known_roles())
     else:
         has_header = _is_header(first, names)
     names = [resolve_alias(name, first, aliases) if has_header else numbers.get(name, name) for name in names]

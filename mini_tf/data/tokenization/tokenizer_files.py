@@ -15,6 +15,7 @@ from tokenizers import Regex, pre_tokenizers, processors
 from mini_tf.data.tokenization import vocab_files
 from mini_tf.data.tokenization.guard import call_guarded, check_components
 from mini_tf.data.tokenization.vocabulary import Template
+from mini_tf.system import hub
 from mini_tf.system.errors import DataFault, suggest
 from mini_tf.system.limits import limits
 from mini_tf.system.safe_files import read_plain
@@ -121,6 +122,14 @@ def _near_run(path: Path) -> str | None:
     return suggest(path.name, runs, shown=lambda name: str(runs[name])) or None
 
 
+def _of_hub(path: Path) -> str | None:
+    """How the tokenizer of a model of the hub is used."""
+    name = re.sub(f".*(?={hub.PREFIX})", "", str(path)) if hub.PREFIX in str(path) else path.name
+    if not hub.is_model(name):
+        return None
+    return f"`minitf import {hub.PREFIX}{name.removeprefix(hub.PREFIX)}` makes a run, whose name tokenizer.path takes"
+
+
 def _read(file: Path, path: Path | None = None) -> str:
     """The text of a UTF-8 file without a byte order mark; `path` is the requested path, for suggestions."""
     try:
@@ -136,7 +145,11 @@ def _read_bytes(file: Path, path: Path | None = None) -> bytes:
         return read_plain(file, limits().tokenizer_bytes)
     except FileNotFoundError:
         files = "tokenizer.json, vocab.txt, vocab.json or SentencePiece model"
-        near = _near_run(path or file) or f"use a {files}, or a run or model folder that contains one"
+        near = (
+            _of_hub(path or file)
+            or _near_run(path or file)
+            or f"use a {files}, or a run or model folder that contains one"
+        )
         raise DataFault(f"{file}: no such file", hint=near, where=where) from None
     except OSError as error:
         hint = "MINITF_LIMITS=tokenizer_bytes=256M would allow it" if error.errno == errno.EFBIG else None

@@ -81,13 +81,16 @@ def merge_faults(section: type[BaseModel], error: ValidationError) -> Validation
 def _such_as(section: type[BaseModel], fault: Fault) -> str:
     """The rest of a message: the key that a word given for a whole section is likely meant for, and the word."""
     got = f", got {show(fault.input)}"
+    if parts := re.fullmatch(r"(\w+):(\S+)", str(fault.input)):
+        return f"{got}; a space belongs behind the colon: `{parts[1]}: {parts[2]}`"
     key = next((name for name in ("kind", "train") if name in section.model_fields), None)
     if key is None or not re.fullmatch(r"[\w./-]{1,40}", str(fault.input)):
         return got
     annotation = section.model_fields[key].annotation
     choices = get_args(annotation) if get_origin(annotation) is Literal else ()
     word = fault.input if not choices or fault.input in choices else choices[0]
-    return f", such as {{{key}: {word}}}{got}"
+    path = " or {path: FILE}" if choices and "path" in section.model_fields else ""
+    return f", such as {{{key}: {word}}}{path}{got}"
 
 
 def _is_from_section(annotation: Any, fault: Fault, depth: int) -> bool:
@@ -167,6 +170,8 @@ def _suggestion(value: Any, field: Any) -> str:
         return "; remove the quotes"
     if len(value) > 40 and value.strip("+-").isdigit():
         return "; the number is too long"
+    if all(get_origin(kind) is tuple for kind, _ in members(field.annotation) if kind is not type(None)):
+        return f"; a list is in brackets: [{'a, b' if value in ('true', 'false') else value[:40]}]"
     words = [str(word) for kind, _ in members(field.annotation) for word in get_args(kind) if isinstance(word, str)]
     hint = suggest(value, words)
     return f"; {hint}" if hint else ""

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from mini_tf.recipe.kind_folders import KindFault
 from mini_tf.recipe.kinds import Kind, Section
+from mini_tf.recipe.parsing.key_names import OTHER_NAMES, OTHER_WAYS
 from mini_tf.recipe.parsing.merging import kinds_at, part_of
 from mini_tf.recipe.parsing.schema_faults import Fault, faults_of
 from mini_tf.recipe.parsing.yaml_tree import MAX_REPORTED, Node, recipe_fault
@@ -181,63 +182,6 @@ def _key_and_item(path: Path, tree: Node) -> tuple[str, str]:
     return ".".join(steps), called
 
 
-_OTHER_NAMES = {
-    "model.d_model": "n_embd hidden_size embed_dim dim",
-    "model.n_layers": "n_layer num_layers num_hidden_layers depth",
-    "model.n_heads": "n_head num_heads num_attention_heads",
-    "model.n_kv_heads": "num_key_value_heads",
-    "model.d_ff": "intermediate_size n_inner",
-    "model.dropout_rate": "dropout hidden_dropout_prob resid_pdrop",
-    "model.activation": "hidden_act activation_function",
-    "model.norm_eps": "layer_norm_eps",
-    "model.positions.kind": "position_embedding_type",
-    "model.kind": "model_type",
-    "train.context": (
-        "block_size max_seq_length max_seq_len max_length seq_len sequence_length n_positions max_position_embeddings"
-    ),
-    "train.steps": "max_iters max_steps",
-    "train.epochs": "num_train_epochs num_epochs",
-    "train.tokens": "max_tokens",
-    "train.batch_size": "per_device_train_batch_size train_batch_size global_batch_size",
-    "train.micro_batch_size (fewer rows at once need less memory)": "gradient_checkpointing activation_checkpointing",
-    "train.micro_batch_size (accumulation is batch_size / micro_batch_size)": "gradient_accumulation_steps",
-    "optimizer.lr": "learning_rate",
-    "optimizer.eps": "adam_epsilon",
-    "optimizer.betas": "beta1 beta2 adam_beta1 adam_beta2",
-    "optimizer.clip": "grad_clip max_grad_norm gradient_clip_val clip_grad_norm",
-    "optimizer.kind": "optim",
-    "schedule.kind": "lr_scheduler_type",
-    "schedule.warmup": "warmup_steps warmup_iters warmup_ratio",
-    "schedule.floor (a share of lr)": "min_lr",
-    "objective.mask_rate": "mlm_probability masking_ratio",
-    "objective.label_smoothing": "label_smoothing_factor",
-    "adapter": "lora peft",
-    "data.train": "dataset train_file dataset_name",
-    "data.split (a share such as 10%; data.val names a file)": "val validation val_split val_ratio val_size",
-    "data.val": "validation_file",
-    "data.fields": "text_column_name",
-    "data.max_train_samples": "max_samples max_examples max_rows rows",
-    "data.split": "validation_split_percentage",
-    "data.pack": "packing",
-    "tokenizer.path": "tokenizer_name",
-    "eval.every_steps": "eval_interval eval_steps",
-    "eval.tokens": "eval_iters",
-    "eval.best": "metric_for_best_model",
-    "eval.patience": "early_stopping_patience",
-    "checkpoint.every_steps": "save_steps",
-    "checkpoint.keep_last": "save_total_limit",
-    "log.every_steps": "log_interval logging_steps",
-    "runtime.precision=bf16": "bf16 use_bf16",
-    "runtime.precision=fp16": "fp16 use_fp16 half",
-    "runtime.precision (fp32, bf16 or fp16)": "dtype torch_dtype mixed_precision",
-    "runtime.compile": "torch_compile",
-    "--nproc N (processes)": "devices num_devices n_gpus num_gpus gpus world_size num_processes",
-    "runtime.threads": "num_threads",
-}
-"""Names of keys in nanoGPT and Hugging Face, for suggestions only."""
-OTHER_NAMES = {name: key for key, names in _OTHER_NAMES.items() for name in names.split()}
-
-
 def all_keys(section: type[Section], node: Node | None, path: tuple[str, ...] = ()) -> Iterator[str]:
     """Dotted names of all keys, with the kinds chosen in `node`."""
     for name, field in section.model_fields.items():
@@ -268,11 +212,14 @@ def no_such_key(path: Sequence[str | int], tree: Node) -> str:
     section = section_at(path[:-1], tree)
     names = [*(section.model_fields if section else ())]
     known = list(all_keys(Recipe, tree))
+    if way := OTHER_WAYS.get(key):
+        return f"no such key; {way}"
     suggestion = OTHER_NAMES.get(key)
     if suggestion is None and key in ("name", "type") and section and (issubclass(section, Kind) or "kind" in names):
-        suggestion = "kind"
+        return f"no such key; did you mean {'.'.join((*parents, 'kind'))}?"
     names = [name for name in names if name != "kind"]
-    suggestion = next((name for name in names if suggestion and suggestion.rpartition(".")[2] == name), suggestion)
+    if parents:
+        suggestion = next((name for name in names if suggestion and suggestion.rpartition(".")[2] == name), suggestion)
     suggestion = suggestion or next((name for name in known if name.rpartition(".")[2] == key), None)
     if not suggestion and (others := _other_kinds(path, key, tree)):
         return f"no such key of this kind; it belongs to {' and '.join(others)}"
@@ -282,8 +229,10 @@ def no_such_key(path: Sequence[str | int], tree: Node) -> str:
         or near_elsewhere(key, known)
         or OTHER_NAMES.get(near(key, list(OTHER_NAMES), cutoff=0.8) or "")
     )
+    if suggestion in names and not any(isinstance(step, int) for step in path):
+        suggestion = ".".join((*parents, str(suggestion)))
     if suggestion:
-        return f"no such key; did you mean {suggestion.removeprefix('.'.join(parents) + '.')}?"
+        return f"no such key; did you mean {suggestion}?"
     if not names:
         return "no such key; this kind has no settings"
     return (
