@@ -11,6 +11,7 @@ import typer
 from mini_tf.cli.terminal.console import Console, command
 from mini_tf.cli.terminal.options import RUN
 from mini_tf.system.errors import RunFault
+from mini_tf.system.numbers import counted
 
 if TYPE_CHECKING:
     from mini_tf.data.datasets import TokenizedData
@@ -172,7 +173,7 @@ def _origin(findings: "CrashReport", parts: "Parts") -> Iterator[str]:
         )
     elif findings.gradients:
         first, others = findings.gradients[0], len(findings.gradients) - 1
-        more = f", and {others} further parameter{'s' * (others > 1)}" if others else ""
+        more = f", and {counted(others, 'further parameter')}" if others else ""
         yield (
             f"the forward pass is finite; first non-finite gradient: {first.parameter}, micro-batch {first.micro + 1}: "
             f"{first.share:.2%} of its values{more}"

@@ -81,6 +81,7 @@ def _training_command(command_name: Literal["pretrain", "finetune"], recipe: Any
         if exit_code is not None:
             return exit_code
         with show_progress("loading PyTorch and the recipe"):
+            from mini_tf.recipe.corpora import find_corpus
             from mini_tf.run.identity import resolve_command
             from mini_tf.run.task_arguments import check_task_arguments, command_warning
 
@@ -93,11 +94,10 @@ def _training_command(command_name: Literal["pretrain", "finetune"], recipe: Any
 
             console.output(dump(resolved.recipe).rstrip(), result=resolved.recipe.model_dump(mode="json"))
             return 0
-        if warning := command_warning(console.command, resolved):
+        if warning := command_warning(console.command, resolved, fresh or bool(name or out_dir)):
             console.warn(warning)
-        if not reads_stdin and resolved.sources.get("data.train") != "command line" and has_unread_input():
-            command = shlex.join(["minitf", *sys.argv[1:], "-"])
-            console.warn(f"stdin is not read; `{command}` trains on it")
+        if console.command == "pretrain" and find_corpus(resolved.recipe.data.train) and has_unread_input():
+            console.say(f"stdin is not read; `{shlex.join(['minitf', *sys.argv[1:], '-'])}` trains on it")
         from mini_tf.jobs.assembling import Options
         from mini_tf.run.location import RunLocation
 

@@ -1,6 +1,7 @@
 """`minitf recipe`: list, show, check, keys, schema, init."""
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -118,13 +119,23 @@ def keys(
         known = keys()
     chosen = [key for key in known if section is None or key.name == section or key.name.startswith(f"{section}.")]
     chosen = chosen or [key for key in known if key.name.rpartition(".")[2] == section]
-    word = str(section).lower()
-    chosen = chosen or [key for key in known if word in key.name.rpartition(".")[2]]
-    chosen = chosen or [key for key in known if word in key.meaning.lower()]
+    chosen = chosen or _with_word(str(section).strip().lower(), known)
     if not chosen:
         raise _no_such("section", str(section), sorted({key.name.rpartition(".")[0] or key.name for key in known}))
     width = max(len(key.name) for key in chosen)
     console.output("\n".join(_row(key, width) for key in chosen), result=[vars(key) for key in chosen])
+
+
+def _with_word(word: str, known: "list[Key]") -> "list[Key]":
+    """The keys with a word, or the beginning of one, in their names, else in their meaning; or that it stands for."""
+    from mini_tf.recipe.parsing.key_names import OTHER_NAMES
+
+    if not word:
+        return []
+    name, begins = OTHER_NAMES.get(word, "").partition(" ")[0], re.compile(rf"(^|[^a-z]){re.escape(word)}")
+    called = [key for key in known if key.name == name]
+    named = called or [key for key in known if begins.search(key.name)]
+    return named or [key for key in known if begins.search(key.meaning.lower())]
 
 
 def _row(key: "Key", width: int) -> str:

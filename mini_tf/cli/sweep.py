@@ -78,7 +78,7 @@ def sweep(
     with opened(location, base, asked, threads, console) as (folder, threads, lock), StopRequest(console.say) as stop:
         sweep_ = Sweep(space, base, first, search, halving, folder, threads, console)
         size = counted(samples or len(first), "trial") + (f" of {len(space.seeds)} seeds" if space.seeds else "")
-        each = f", {threads} thread{'s' * (threads > 1)} each" if threads else ""
+        each = f", {counted(threads, 'thread')} each" if threads else ""
         console.say(f"{size} in {folder}, {jobs} at a time{each}")
         sweep_.run(TrialProcesses(jobs, seconds, stop, lock))
         _show(console, sweep_)

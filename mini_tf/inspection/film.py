@@ -21,6 +21,7 @@ from mini_tf.inspection._subjects import with_targets
 from mini_tf.run.metric_files import curve
 from mini_tf.scores.intervals import pair_scores
 from mini_tf.system.errors import UsageFault
+from mini_tf.system.numbers import counted
 from mini_tf.trained.framing import text_affixes
 from mini_tf.trained.opening import Trained
 
@@ -156,5 +157,5 @@ def _page(
         curves_of("largest score of a head on repeated random tokens, by role", "step", scores),
         curves_of("accuracy on minimal pairs", "step", accuracies),
     ]
-    title = f"How {trained.folder.name} learns, {len(tables)} checkpoint{'s' if len(tables) > 1 else ''}"
+    title = f"How {trained.folder.name} learns, {counted(len(tables), 'checkpoint')}"
     return replace(page, title=title, scenes=scenes, curves=[plot for plot in curves if plot.lines], slider="step")

@@ -137,7 +137,7 @@ def no_recipe(name: str, shown: str) -> RecipeFault | UsageFault:
         hint = f"the run is its folder: {run[0]}"
     elif (similar is None or name.startswith(hub.PREFIX) or name in exact) and (known := known_data(name)):
         hint = known
-    elif hub.is_model(name):
+    elif name.startswith(hub.PREFIX) or hub.is_model(name):
         hint = f"a model of Hugging Face's hub: model.init_from={hub.PREFIX}{shown.removeprefix(hub.PREFIX)}"
     if is_data_name(name):
         return UsageFault(f"no such file {shown}", hint=None if hint.startswith("see") else hint)
@@ -159,7 +159,7 @@ def known_data(name: str) -> str | None:
         plain = hub.DATASETS[word]
     if plain in hub.DATASETS.values():
         return f"a data set of Hugging Face's hub: data.train={hub.PREFIX}{plain}"
-    if "shakespeare" in word:
+    if "shakespeare" in word and name == plain and os.sep not in plain:
         return f"the text is a file: curl -LO {_SHAKESPEARE}; minitf pretrain input.txt"
     return None
 

@@ -198,7 +198,7 @@ class Data(Section):
             message = "with folds each part of data.train is validation data in turn; remove it, or data.split"
             yield Rule("val", message, ("split",))
         if isinstance(self.val, FilePair) and not self.pairs:
-            message = "is a pair of files, but data.train is text; give text, or pairs for both"
+            message = "is a pair of files, and data.train is not; give both in one form"
             yield Rule("val", message, ("train", "fields"))
         for key in ("train", "val"):
             corpus = names_in(getattr(self, key))

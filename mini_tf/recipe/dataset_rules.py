@@ -1,5 +1,7 @@
 """Rules between the section `data` and the objective's dataset."""
 
+import os
+from glob import has_magic
 from pathlib import Path
 from shlex import quote
 
@@ -8,6 +10,7 @@ from mini_tf.recipe.data import FORMATS, Data, FilePair
 from mini_tf.recipe.kind_settings import DatasetSettings
 from mini_tf.recipe.kinds import Rule, Rules
 from mini_tf.recipe.sections import Train
+from mini_tf.system import hub
 
 
 def dataset_rules(data: Data, dataset: DatasetSettings, objective: str, own_source_tokenizer: bool = False) -> Rules:
@@ -19,7 +22,7 @@ def dataset_rules(data: Data, dataset: DatasetSettings, objective: str, own_sour
 def _rules(data: Data, dataset: DatasetSettings, objective: str, own_source_tokenizer: bool) -> Rules:
     if own_source_tokenizer and not dataset.SOURCE:
         yield "tokenizer.source", "the objective has no source; remove it"
-    is_paired = data.pairs or _is_table(data.train)
+    is_paired = data.pairs or _may_be_tables(data.train)
     if dataset.SOURCE and not is_paired and {"source", "target"} <= {*dataset.REQUIRED}:
         way = (
             "use {source: FILE, target: FILE}, or a table (csv, tsv, jsonl, parquet) with columns source and target, or"
@@ -50,15 +53,19 @@ def _rules(data: Data, dataset: DatasetSettings, objective: str, own_source_toke
         and isinstance(data.train, FilePair) != isinstance(data.val, FilePair)
         and not has_pairs(data.val)
     ):
-        message = "must have the form of data.train: two files {source: F, target: G}, or a table with data.fields"
+        message = "must have the form of data.train: two files {source: F, target: G}, or a table"
         yield Rule("data.val", message, ("data.train",))
 
 
-def _is_table(corpus: object) -> bool:
-    """Whether all files have the suffix of a table with columns."""
+def _may_be_tables(corpus: object) -> bool:
+    """Whether all files have the suffix of a table with columns; folders and patterns are looked into later."""
     names = corpus if isinstance(corpus, tuple) else (corpus,)
-    formats = {FORMATS.get(Path(name).suffix.lower()) if isinstance(name, str) else None for name in names}
-    return formats <= {"jsonl", "csv", "tsv", "parquet"}
+    return all(isinstance(name, str) and (_is_table(name) or os.path.isdir(name) or has_magic(name)) for name in names)
+
+
+def _is_table(name: str) -> bool:
+    file_format = FORMATS.get(Path(name).suffix.lower())
+    return file_format in ("jsonl", "csv", "tsv", "parquet") and not name.startswith(hub.PREFIX)
 
 
 def mixture_rules(data: Data, train: Train) -> Rules:

@@ -35,14 +35,17 @@ def keys() -> list[Key]:
 
 
 def suggest_key(option: str) -> str | None:
-    """The recipe key for an option such as --batch-size, --learning_rate or --model.n_layers; None if there is none."""
+    """The recipe key for an option such as --batch-size, --learning_rate or --model.n_layers; None if there is none.
+
+    With =VALUE where it takes other values than the option.
+    """
     word = option.lstrip("-").replace("-", "_")
     known = [key.name for key in keys()]
     ending = [name for name in known if f".{name}".endswith(f".{word}")]
     if ending:
         return min(ending, key=lambda name: name.count(".")) if word != "kind" else None
     suggestion = OTHER_NAMES.get(word) or near(word, known, cutoff=0.8) or near_elsewhere(word, known)
-    return suggestion and suggestion.partition(" ")[0]
+    return f"{suggestion.partition(' ')[0]}=VALUE" if suggestion and " " in suggestion else suggestion
 
 
 def _keys_of(variants: Sequence[tuple[str | None, type[Section]]], prefix: str) -> Iterator[Key]:

@@ -76,9 +76,9 @@ def one_source(
         raise UsageFault(f"both {noun} and --input {file} were given", hint="give one of them")
     from mini_tf.recipe.arguments import is_data_name  # not for every command that reads no texts
 
+    if texts is not None and [*texts] == ["-"]:
+        raise UsageFault("- is not a text", hint="-i - reads a text from each line of stdin")
     for text in texts or ():
-        if text == "-":
-            raise UsageFault("- is not a text", hint="-i - reads a text from each line of stdin")
         setting = re.match(r"([a-z_]+)=\S+$", text)
         if setting and setting[1] in settings:
             name, _, value = text.partition("=")

@@ -55,7 +55,8 @@ def find(run: str | Path) -> Path:
     if around is not None:
         hint = f"the run is its folder: {around[0]}"
     elif hint == _NONE_CLOSE and hub.is_model(str(run)):
-        hint = f"a model of Hugging Face's hub: `minitf import {hub.PREFIX}{str(run).removeprefix(hub.PREFIX)}`"
+        name = hub.PREFIX + str(run).removeprefix(hub.PREFIX)
+        hint = f"a model of Hugging Face's hub: `minitf import {shlex.quote(name)}`"
     elif hint == _NONE_CLOSE and (any(map(str.isspace, str(run))) or os.path.isfile(run)):
         way = "`last` is the newest, `minitf runs list` lists all"
         hint = f"the run comes first: {way if list_runs(OUTPUTS) else '`minitf pretrain` creates one'}"

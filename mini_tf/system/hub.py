@@ -24,7 +24,13 @@ DATASETS = {
     "wikitext_2": "Salesforce/wikitext/wikitext-2-raw-v1",
 }
 """Data sets of the hub that people call by another name, for suggestions only."""
-_MODEL = re.compile(r"(distil)?gpt2(-(medium|large|xl))?$|.*-(base|small|large|tiny|mini|medium|\d+[mb])\b", re.I)
+_REPOSITORY = re.compile(r"\w[\w.-]{0,95}(/\w[\w.-]{0,95})?", re.ASCII)
+_FAMILIES = "gpt|bert|electra|t5|bart|pythia|opt|llama|qwen|gemma|mistral|smollm|phi|bloom|mpnet|minilm"
+_MODEL = re.compile(
+    r"(?!outputs/)(\w[\w.-]*/)?((distil)?gpt2(-(medium|large|xl))?"
+    rf"|[\w.-]*({_FAMILIES})[\w.-]*-(base|small|large|tiny|mini|medium|\d+(\.\d+)?[mb])([-_.]\S*)?)",
+    re.IGNORECASE,
+)
 """Names of well-known models, such as bert-base-uncased."""
 FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model", "*.spm")
 """The files that are downloaded: neither pickle files nor code."""
@@ -32,7 +38,9 @@ FILES = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model", "*.spm
 
 def is_model(name: str) -> bool:
     """Whether a name is meant as a model of the hub."""
-    return name.startswith(PREFIX) or _MODEL.match(name) is not None
+    if name.startswith(PREFIX):
+        return _REPOSITORY.fullmatch(name.removeprefix(PREFIX)) is not None
+    return _MODEL.fullmatch(name) is not None
 
 
 def local_folder(name: str) -> Path:
@@ -43,7 +51,7 @@ def local_folder(name: str) -> Path:
     if not name.startswith(PREFIX):
         return Path(name)
     repository = name.removeprefix(PREFIX)
-    if not re.fullmatch(r"\w[\w.-]{0,95}(/\w[\w.-]{0,95})?", repository, re.ASCII):
+    if not _REPOSITORY.fullmatch(repository):
         raise UsageFault(f"{name[:80]!r} is not a model of the hub", hint="write hf:ORGANIZATION/NAME")
     try:
         from huggingface_hub import snapshot_download

@@ -339,21 +339,32 @@ def test_a_run_that_gets_other_data_is_said_to_be_a_recipe_only() -> None:
 def test_a_run_that_gets_another_number_of_steps_begins_anew_and_says_how_it_goes_on() -> None:
     assert minitf("pretrain", TINY, *QUIET, "train.steps=1", "-d", "first").exit_code == 0
     run = Path("first").resolve()
-    for length, more in (("train.steps=3", "2"), ("train.epochs=1", None)):
-        done = minitf("pretrain", "first", length, "--dry-run")
+    for words, more in (
+        (("train.steps=1k",), "999"),
+        (("train.steps=3",), "2"),
+        (("train.steps=3", "train.seed=1"), None),
+        (("train.steps=3", "-n", "other"), None),
+        (("train.steps=3", "--fresh"), None),
+        (("train.epochs=1",), None),
+    ):
+        done = minitf("pretrain", "first", *words, "--dry-run")
         assert done.exit_code == 0, done.stderr
-        line = f"warning: a new run begins from scratch; `minitf pretrain {run} --extend {more}` trains {run} further\n"
-        assert (line in done.stderr) == (more is not None)
+        further = f"`minitf pretrain {run} --extend {more}` trains {run} further\n"
+        assert (f"warning: this is another run, from scratch; {further}" in done.stderr) == (more is not None)
 
 
 @pytest.mark.parametrize("source", ["a pipe", "a file", "an empty file", "read"])
 def test_a_stdin_that_nothing_reads_is_said(source: str) -> None:
     Path("my.txt").write_text("" if source == "an empty file" else "The cat sat on the mat, and saw it there.\n" * 400)
-    command = [sys.executable, "-m", "mini_tf", "pretrain", *(["-"] if source == "read" else []), "--dry-run", *QUIET]
+    data = "-" if source == "read" else "data.train=grammar"
+    command = [sys.executable, "-m", "mini_tf", "pretrain", data, "--dry-run", *QUIET]
     with open("my.txt", "rb") as file:
         given = {"input": file.read()} if source in ("a pipe", "read") else {"stdin": file}
         done = subprocess.run([*command, TINY], **given, capture_output=True, timeout=600, check=False)  # type: ignore[call-overload]
-    said = b"warning: stdin is not read; `minitf pretrain -` trains on it\n" in done.stderr
+    said = (
+        b"stdin is not read; `minitf pretrain data.train=grammar --dry-run " in done.stderr
+        and b" -` trains on it\n" in done.stderr
+    )
     assert said == (source in ("a pipe", "a file")), done.stderr
 
 

@@ -238,14 +238,18 @@ def test_a_guess_is_answered_by_the_right_command(typed: str, answer: str) -> No
         ("import nowhere", "nowhere: not a folder; give a folder with config.json", 5),
         ("export mine -o folder --to huggingface", "leave --to out: the folder is for Hugging Face", 2),
         ("generate mine -", "- is not a text; -i - reads a text from each line of stdin", 2),
-        ("pretrain fp16=true", "fp16=true: no such key; did you mean runtime.precision=fp16?", 3),
+        ("pretrain fp16=true", "fp16=true: no such key; did you mean runtime.precision (fp32, bf16 or fp16)?", 3),
         ("pretrain devices=2", "devices=2: no such key; --nproc N is the number of processes", 3),
         ("pretrain optimizer.name=adamw", "no such key; did you mean optimizer.kind?", 3),
         ("pretrain tokenizer.type=bpe", "no such key; did you mean tokenizer.kind?", 3),
         ("pretrain tokenizer=gpt2", "such as {kind: bpe} or {path: FILE}, got 'gpt2'", 3),
         ("pretrain objective=mlm", "no such kind 'mlm'; did you mean 'masked'?", 3),
         ("pretrain model.positions.kind=RoPE", "no such kind 'RoPE'; did you mean 'rotary'?", 3),
-        ("inspect attention mine no.txt", "no.txt: no such file; the name itself as a text: from stdin", 2),
+        (
+            "inspect attention mine 0123456789.txt",
+            "0123456789.txt: no such file; the name itself as a text: from stdin",
+            2,
+        ),
         ("predict mine review.csv", "review.csv: no such file; did you mean reviews.csv?", 2),
         ("generate mine reviews.csv", "reviews.csv is a file, not a text; --input reviews.csv reads its texts", 2),
         ("pretrain help", "did you mean --help?", 2),
@@ -336,8 +340,11 @@ COLUMNS = {
     "h.jsonl": ('{"instruction": "a", "response": "b", "category": "c"}\n', "instruct-nano"),
     "i.jsonl": ('{"text": ' + "[" * 9999, "sst2-nano"),
     "j.tsv": ("source\ttarget\n", "transformer-nano"),
-    "k.csv": ("en,de\n", "transformer-nano"),
+    "k.csv": ("de,en\n", "transformer-nano 'data.fields={source: de, target: en}'"),
     "l.csv": ("text,target\n", "sst2-nano"),
+    "m.csv": ("text,label,source\n", "sst2-nano"),
+    "n.csv": ("article,highlights,source\n", "summarize-nano"),
+    "o.csv": ("id,up\n", "sst2-nano"),
 }
 
 
@@ -408,9 +415,14 @@ def test_a_key_is_listed_by_its_last_word() -> None:
 def test_keys_are_searched_by_a_part_of_their_names_or_of_their_meaning() -> None:
     names = {line.split()[0] for line in minitf("recipe", "keys", "smoothing").stdout.splitlines()}
     assert "objective.label_smoothing" in names
-    lines = minitf("recipe", "keys", "TensorBoard").stdout.splitlines()
-    assert all("tensorboard" in line.lower() for line in lines)
-    refused(minitf("recipe", "keys", "xyzzy"), "no such section 'xyzzy'; see `minitf recipe keys`", exit_code=2)
+    lines = minitf("recipe", "keys", "Coverage").stdout.splitlines()
+    assert lines
+    assert all("coverage" in line.lower() for line in lines)
+    assert minitf("recipe", "keys", "block_size").stdout.startswith("train.context ")
+    assert minitf("recipe", "keys", "model.dropout").stdout.startswith("model.dropout_rate")
+    for typed, shown in (("xyzzy", "'xyzzy'"), ("", "nothing")):
+        done = minitf("recipe", "keys", typed)
+        refused(done, f"no such section {shown}; see `minitf recipe keys`", exit_code=2)
 
 
 @pytest.mark.parametrize("package", PACKAGES)

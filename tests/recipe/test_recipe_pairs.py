@@ -133,7 +133,7 @@ def test_a_later_level_changes_one_key_of_a_side() -> None:
         ("data.val=v.jsonl", None),
         (
             "data.val={source: a, target: b}",
-            "must have the form of data.train: two files {source: F, target: G}, or a table with data.fields",
+            "must have the form of data.train: two files {source: F, target: G}, or a table",
         ),
         ("data.fields={source: a}", f"only source is given; {PAIRS}"),
         ("data.fields={text: a}", f"unknown column role 'text'; {PAIRS}"),
@@ -204,7 +204,9 @@ def test_a_question_about_texts_is_not_asked_of_pairs_nor_the_other_way_round() 
         f"{OVERRIDE}data.train=[t.csv, t.txt]: seq2seq needs pairs; of these two files: 'data.train={{"
     )
     assert faults("data.train=t.conll") == [f"{OVERRIDE}data.train=t.conll: {SEQ2SEQ}"]
-    assert nano("data.train=[t.jsonl, t.TSV]").recipe.data.train  # whose columns are seen when they are read
+    assert faults("data.train=hf:me/t.csv") == [f"{OVERRIDE}data.train=hf:me/t.csv: {SEQ2SEQ}"]
+    for tables in ("[t.jsonl, t.TSV]", "tables/*", "."):
+        assert nano(f"data.train={tables}").recipe.data.train  # whose columns are seen when they are read
     nano("data.train=t.jsonl", "data.fields={source: en, target: de}")
     own = "tokenizer.source={kind: char}"
     assert faults(own, recipe="lm.yaml") == [f"{OVERRIDE}{own}: the objective has no source; remove it"]
@@ -265,7 +267,7 @@ def test_what_pairs_cannot_be_is_refused(overrides: tuple[str, ...], fault: str)
 
 
 def test_pairs_beside_text_are_refused() -> None:
-    with pytest.raises(RecipeFault, match=r"is a pair of files, but data\.train is text"):
+    with pytest.raises(RecipeFault, match=r"is a pair of files, and data\.train is not"):
         read("gpt-nano", ["data.val={source: a, target: b}"])
 
 

@@ -38,11 +38,11 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def has_unread_input() -> bool:
-    """Whether a pipe or a file stands behind stdin that has not been read to its end."""
+    """Whether stdin is a pipe with something in it, or a file that nothing has been read of."""
     with suppress(ValueError, OSError, AttributeError):
         stdin, waiting = sys.stdin.fileno(), array("i", [0])
         if stat.S_ISREG((state := os.fstat(stdin)).st_mode):
-            return state.st_size > os.lseek(stdin, 0, os.SEEK_CUR)
+            return state.st_size > 0 == os.lseek(stdin, 0, os.SEEK_CUR)
         if stat.S_ISFIFO(state.st_mode):
             fcntl.ioctl(stdin, termios.FIONREAD, waiting)
         return waiting[0] > 0

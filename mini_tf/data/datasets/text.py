@@ -25,6 +25,7 @@ from mini_tf.data.split import (
 from mini_tf.data.store import Encoded, Store, Tokenizers
 from mini_tf.data.windows import StreamedRows, Windows
 from mini_tf.recipe.data import Data, Split
+from mini_tf.system.numbers import counted
 
 
 class Settings(Dataset):
@@ -141,7 +142,7 @@ def _streamed(store: Store) -> list[str]:
     if (text := store.streamed) is None:
         return []
     n, size = len(text.shards.shards), f"{text.shards.length / 1e6:,.1f} MB"
-    return [f"{n:,} file{'s' * (n != 1)} of {size}, about {text.n_tokens:,} training tokens (streamed)"]
+    return [f"{counted(n, 'file')} of {size}, about {text.n_tokens:,} training tokens (streamed)"]
 
 
 def _hold_out_tail(read: Callable[[], Iterator[Document]], characters: int, split: Split, *notes: str) -> DataSplit:

@@ -60,9 +60,7 @@ _NAMES = {
     "generate.num_beams": "beam_size",
     "generate.length_penalty": "beam_alpha",
     "runtime.device": "use_cuda use_gpu cuda accelerator",
-    "runtime.precision=bf16": "bf16 use_bf16",
-    "runtime.precision=fp16": "fp16 use_fp16 half",
-    "runtime.precision (fp32, bf16 or fp16)": "dtype torch_dtype mixed_precision",
+    "runtime.precision (fp32, bf16 or fp16)": "dtype torch_dtype mixed_precision bf16 use_bf16 fp16 use_fp16 half",
     "runtime.compile": "torch_compile",
     "runtime.threads": "num_threads num_workers",
 }
@@ -75,6 +73,6 @@ _WAYS = {
     ),
 }
 OTHER_NAMES = {name: key for key, names in _NAMES.items() for name in names.split()}
-"""The key, sometimes with its value or a remark behind it, by its name elsewhere."""
+"""The key, sometimes with a remark behind it, as its values differ, by its name elsewhere."""
 OTHER_WAYS = {name: way for way, names in _WAYS.items() for name in names.split()}
 """What there is in place of a key, by its name elsewhere."""

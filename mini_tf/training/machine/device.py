@@ -24,6 +24,7 @@ from torch.utils._triton import has_triton
 from mini_tf.recipe.sections import Runtime
 from mini_tf.system.collector import resume_collection
 from mini_tf.system.errors import Unavailable
+from mini_tf.system.numbers import counted
 from mini_tf.system.processes import ProcessRank, process_rank
 from mini_tf.training.feed import Feed
 from mini_tf.training.machine.compiled import compiled_task
@@ -88,7 +89,7 @@ class Setup:
             "precision": self.precision,
             "compile": f"compile {'on' if self.compile else 'off'}",
             "graphs": f"CUDA graphs {'on' if self.graphs else 'off'}",
-            "threads": f"{self.threads} thread{'s' if self.threads > 1 else ''}",
+            "threads": counted(self.threads, "thread"),
             "micro_batch_size": f"micro-batch size {self.micro_batch_size}",
         }
         groups = groupby((key for key in words if key in self.reasons), key=self.reasons.__getitem__)
@@ -281,7 +282,7 @@ def _most_threads(processes: int) -> tuple[int, str]:
     default = torch.get_num_threads()  # physical cores of the machine, or OMP_NUM_THREADS
     if default < cores:
         return default, f"torch's default; {cores} logical cores available"
-    return cores, f"{cores} core{'s' if cores > 1 else ''} available"
+    return cores, f"{counted(cores, 'core')} available"
 
 
 def _tunable(device: torch.device, threads: int) -> frozenset[str]:
