@@ -353,6 +353,27 @@ def test_a_run_that_gets_another_number_of_steps_begins_anew_and_says_how_it_goe
         assert (f"warning: this is another run, from scratch; {further}" in done.stderr) == (more is not None)
 
 
+def test_a_run_by_its_name_is_itself_and_not_the_fresh_one_beside_it() -> None:
+    steps = (TINY, *QUIET, "train.steps=1", "-n", "mine")
+    for options, name in (((), "mine"), (("--fresh",), "mine.2"), ((), "mine.2")):
+        assert minitf("pretrain", *steps, *options).stdout == f"{Path('outputs', name).resolve()}\n"
+    for name in ("mine", "outputs/mine", "mine.2"):
+        done = minitf("pretrain", name)
+        assert "already complete" in done.stderr
+        assert done.stdout == f"{Path('outputs', Path(name).name).resolve()}\n"
+
+
+def test_more_steps_under_the_name_of_a_finished_run_are_answered_with_extend() -> None:
+    steps = (TINY, *QUIET, "-d", "run")
+    assert minitf("pretrain", *steps, "train.steps=2").exit_code == 0
+    done = minitf("pretrain", *steps, "train.steps=5")
+    refused(done, f"train.steps: 2 -> 5; `minitf pretrain {Path('run').resolve()} --extend 3` trains it", exit_code=5)
+    for others in (("train.steps=1",), ("train.steps=5", "train.seed=1")):
+        done = minitf("pretrain", *steps, *others)
+        assert done.exit_code == 5
+        assert "--extend" not in done.stderr
+
+
 @pytest.mark.parametrize("source", ["a pipe", "a file", "an empty file", "read"])
 def test_a_stdin_that_nothing_reads_is_said(source: str) -> None:
     Path("my.txt").write_text("" if source == "an empty file" else "The cat sat on the mat, and saw it there.\n" * 400)

@@ -297,6 +297,7 @@ def test_the_limits_are_those_in_force() -> None:
 def test_names_of_other_tools_are_keys_here() -> None:
     """Every key that the page for users of other tools names exists, and so does every option."""
     from mini_tf.recipe.keys import keys
+    from mini_tf.recipe.parsing.key_names import OTHER_NAMES, OTHER_WAYS
 
     page = pages.text_of("recipes/coming-from.md")
     sections = {key.name.partition(".")[0] for key in keys()}
@@ -305,8 +306,14 @@ def test_names_of_other_tools_are_keys_here() -> None:
         for word in re.findall(r"`([a-z_]+\.[a-z_.]+)`", page)
         if word.partition(".")[0] in sections and not word.endswith(".py")
     }
+    known = {key.name for key in keys()}
     assert len(named) >= 15
-    assert named - {key.name for key in keys()} == set()
+    assert named - known == set()
+    rows = re.findall(r"^\| (.*) \| .* \|$", page.partition("## Settings")[2].partition("\n[1]")[0], re.MULTILINE)
+    theirs = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
+    answered = {*OTHER_NAMES, *OTHER_WAYS, *(name.rpartition(".")[2] for name in known)}
+    assert len(theirs) > 50
+    assert theirs - answered == set()
 
 
 TABLES = "\n".join([RECIPES, *(pages.text_of(page) for page in pages.PAGES if page.startswith("mini_tf/papers/"))])
