@@ -106,7 +106,7 @@ def export(
     check_run(run, step)
     choices = [AUTO, *listing("hf.families"), *listing("hf.formats")]
     if to not in choices:
-        way = "leave --to out: the folder is for Hugging Face" if to in HUGGING_FACE else ""
+        way = "leave --to out: the folder is for Hugging Face" if to.lower() in HUGGING_FACE else ""
         raise UsageFault(f"--to {to!r}: must be one of {', '.join(choices)}", hint=suggest(to, choices, way))
     with loading_torch():
         from mini_tf.hf.exporting import export_model

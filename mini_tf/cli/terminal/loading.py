@@ -4,11 +4,13 @@ Waits of `at_terminal` are said at a terminal alone: a script needs no line that
 """
 
 import os
+import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,8 +39,11 @@ def check_texts(texts: Sequence[str] | None, input: Path | None) -> None:
 
 
 def note_words(console: Console, texts: Sequence[str] | None) -> None:
-    """Say how a text of several words is given, where each of several texts is a word."""
-    if texts and len(texts) > 1 and not any(any(map(str.isspace, text)) for text in texts):
+    """Say how a text of several words is given, where each of several texts is a word.
+
+    Not of scripts from Thai on in the order of Unicode, of which some have no blanks between words.
+    """
+    if texts and len(texts) > 1 and all(re.fullmatch(r"[^\s\u0e00-\U0010ffff]+", text) for text in texts):
         console.say(f"{len(texts)} texts of one word each; a text of several words stands in quotes: {_quoted(texts)}")
 
 
@@ -77,6 +82,20 @@ def open_model(
         return (open_ensemble if ensembles else open_trained)(run, step, device, average)
 
 
+FLAGS = ("-q", "--quiet", "-v", "--verbose", "--json", "--debug", "-h", "--help")
+"""Options of every command that take no value."""
+
+
+def split_options(arguments: Sequence[str], flags: Collection[str] = ()) -> tuple[list[str], list[str]]:
+    """The words of a command line, and its options with their values. flags: more options that take no value."""
+    words, options, takes_value = list[str](), list[str](), False
+    for argument in arguments:
+        is_option = re.match("--|-[A-Za-z]", argument) is not None
+        (options if is_option or takes_value else words).append(argument)
+        takes_value = re.fullmatch(r"--[\w-]+|-[A-Za-z]", argument) is not None and argument not in (*FLAGS, *flags)
+    return words, options
+
+
 _FILE_OPTION = {"evaluate": "--data", "generate": "-i", "predict": "-i", "embed": "-i"}
 """The option that reads a file, by command."""
 
@@ -94,19 +113,18 @@ def find_run(run: str, has_step: bool = True) -> Path:
     except NoSuchRun as fault:
         if has_step and fault.around is not None and fault.around[1] is not None:
             fault.hint = f"{fault.hint}; its checkpoint: --step {fault.around[1]}"
-        before, word, after = sys.argv[1:], [run], list[str]()
-        newest = "last"
-        takes_text = bool({"prompts", "texts"} & ARGUMENTS.get())
-        if run in before:
-            at = before.index(run)
-            before, after = before[:at], before[at + 1 :]
-            if (named := next((text for text in after if names_run(text)), None)) is not None:
+        # what stands before the run takes no value, or it would not be the run
+        words, options = split_options(sys.argv[1:], [before for before, word in pairwise(sys.argv) if word == run])
+        if run in words:
+            at, given = words.index(run), [run]
+            before, after = words[:at], words[at + 1 :]
+            if (named := next(filter(names_run, after), None)) is not None:
                 after.remove(named)
-                newest = named
             if os.path.isfile(run) and before and run_around(Path(run)) is None and before[0] in _FILE_OPTION:
-                word = [_FILE_OPTION[before[0]], run]
-            if word != [run] or (any(map(str.isspace, run)) and len(run) <= 200 and takes_text):
-                command = shlex.join(["minitf", *before, newest, *word, *after])
+                given = [_FILE_OPTION[before[0]], run]
+            takes_text = bool({"prompts", "texts"} & ARGUMENTS.get())
+            if given != [run] or (any(map(str.isspace, run)) and len(run) <= 200 and takes_text):
+                command = shlex.join(["minitf", *before, named or "last", *given, *after, *options])
                 way = f"`{command}`" if list_runs(OUTPUTS) else "`minitf pretrain` creates one"
                 fault.hint = f"the run comes first: {way}"
         raise
