@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 from commands import ROOT, minitf, refused
+from test_entry_points import installed, installed_in
+from typer.main import get_command
 
-from mini_tf.cli.inspect_views import view_called
-from mini_tf.recipe.kind_folders import PACKAGES
+from mini_tf.cli.app import app
+from mini_tf.cli.inspect_views import ViewCommand, view_called
+from mini_tf.cli.terminal.console import Console
+from mini_tf.cli.terminal.loading import FLAGS, note_words, split_options
+from mini_tf.cli.usage import hints
+from mini_tf.cli.usage.other_tools import COMMANDS
+from mini_tf.recipe.kind_folders import PACKAGES, find_kind
 from mini_tf.recipe.kinds import kinds_of
 from mini_tf.recipe.sections import Tokenizer
 from mini_tf.run import manifest
@@ -58,21 +65,55 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("train.steps=3 pretrain my.txt", "the command comes first: minitf pretrain train.steps=3 my.txt"),
         ("mine generate x", "the command comes first: minitf generate mine x"),
         ("inspect mine positions -o p.png", "the view comes first: minitf inspect positions mine -o p.png"),
+        ("my.txt -n sweep train.steps=2", "the command comes first: minitf pretrain my.txt -n sweep train.steps=2\n"),
+        ("inspect mine file model", "the view comes first: minitf inspect attention mine file model\n"),
+        ("mine 'a b' evaluate", "the command comes first: minitf generate mine 'a b' evaluate\n"),
+        ("mine runs show", "the command comes first: minitf runs show mine\n"),
+        ("mine runs", "the command comes first: minitf runs show mine\n"),
+        ("my.txt data stats", "the command comes first: minitf data stats my.txt\n"),
+        ("mine inspect attention 'a b'", "the view comes first: minitf inspect attention mine 'a b'\n"),
+        ("mine inspect heatmap 'a b'", "`minitf inspect attention mine 'a b'`\n"),
+        ("my.txt train", "`minitf pretrain my.txt` from scratch"),
+        ("mine compare last", "`minitf runs compare mine last`\n"),
+        ("my.txt tests", "the command comes first: minitf pretrain my.txt tests\n"),
         # help, of commands of other tools too
         ("help pretrain", "`minitf pretrain --help`"),
+        ("help --json Inspect_Attention", "`minitf inspect-attention --help`\n"),
         ("help inspect word", "`minitf inspect word --help`"),
         ("runs help list", "`minitf runs list --help`"),
         ("help run_mlm", "`minitf pretrain bert-nano my.txt`"),
         ("help", "`minitf --help`, `minitf COMMAND --help`"),
+        ("help inspect heatmap", "`minitf inspect-attention RUN 'The file is closed.' -o heads.png`\n"),
+        ("help runs delete", "`minitf runs rm RUN`\n"),
+        ("runs help delete mine", "`minitf runs rm mine`\n"),
+        ("help runs nonsense", "`minitf runs --help`\n"),
+        ("help nonsense", "see `minitf --help`\n"),
+        ("help " * 600, "`minitf --help`, `minitf COMMAND --help`"),
+        ("Help.py " * 600 + "runs list", "`minitf runs list --help`\n"),
+        ("mine help " * 600, "the command comes first: minitf generate mine mine"),
         # other names of views, and an example where nothing but a run is known
         ("inspect cross-attention mine", "`minitf inspect align mine`"),
-        ("inspect heatmap mine", '`minitf inspect-attention mine "The file is closed." -o heads.png`'),
+        ("inspect heatmap mine", "`minitf inspect-attention mine 'The file is closed.' -o heads.png`\n"),
+        (
+            "inspect heatmap mine --step last",
+            "`minitf inspect-attention mine 'The file is closed.' -o heads.png --step ",
+        ),
+        ("inspect heatmap mine -o a.png", "`minitf inspect-attention mine 'The file is closed.' -o a.png`\n"),
+        ("inspect heatmap --full mine a", "`minitf inspect attention mine a --full`\n"),
+        ("inspect neurons mine --text=a", "`minitf inspect memory mine --text=a`\n"),
+        ("inspect self-attention", "`minitf inspect simple 'I love bears'`\n"),
+        ("inspect self-attention mine", "`minitf inspect simple 'I love bears'`\n"),
+        ("inspect self-attention mine 'a b'", "`minitf inspect simple 'a b'`\n"),
         ("inspect heatmap mine once", "`minitf inspect attention mine once`"),
         ("inspect neurons", "`minitf inspect memory RUN --corpus my.txt`"),
-        ("inspect similarity mine a b", "`minitf inspect word mine WORD -i sentences.txt`"),
+        ("inspect similarity mine a b", "`minitf inspect word mine a b`\n"),
+        ("inspect similarity mine", "`minitf inspect word mine file -i sentences.txt`\n"),
         # several runs, data by name, formats
         ("diff mine last", "`minitf runs compare mine last`"),
         ("runs diff mine last", "`minitf runs compare mine last`"),
+        ("plot mine --step last", "loss.svg in the run's folder; `minitf runs compare mine OTHER -o losses.png`\n"),
+        ("sample --out_dir=mine --start 'a b'", "`minitf generate RUN 'a b'`\n"),
+        ("sample --out_dir mine --start 'a b'", "`minitf generate mine 'a b'`\n"),
         ("plot mine", "loss.svg in the run's folder; `minitf runs compare mine OTHER -o losses.png`"),
         ("download shakespeare", "the text is a file: curl -LO https://"),
         ("datasets list", "`minitf recipe keys data.train.kind` names the built-in data"),
@@ -87,6 +128,11 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("download gpt2", "`minitf import hf:gpt2` reads a model"),
         ("export mine gguf", "--to gguf -o DIR"),
         ("export mine hf", "-o DIR"),
+        ("export mine HF", "-o DIR\n"),
+        ("export mine --step last", "-o DIR\n"),
+        ("export mine --step last --quiet", "-o DIR\n"),
+        ("export mine -q folder --step last", "-o folder\n"),
+        ("tokenizer train my.txt -q", "-o FILE\n"),
         ("export mine --to llama", "-o DIR"),
         ("export mine g.gguf", "--to gguf -o g"),
         ("tokenizer train my.txt tokenizer.vocab_size=500", "for example: minitf tokenizer train my.txt"),
@@ -200,6 +246,8 @@ def test_a_guess_is_answered_by_the_right_command(typed: str, answer: str) -> No
         ("import outputs/mine/model.safetensors", "outputs/mine: a run of minitf; all commands", 5),
         ("evaluate my.txt", "the run comes first: `minitf evaluate last --data my.txt`", 5),
         ("predict my.txt --top 2", "the run comes first: `minitf predict last -i my.txt --top 2`", 5),
+        ("evaluate my.txt --step last", "`minitf evaluate last --data my.txt --step last`\n", 5),
+        ("predict -q my.txt --step last mine", "`minitf predict mine -i my.txt -q --step last`", 5),
         ("embed mine -i my.tx -o a.npy", "--input my.tx: No such file or directory; did you mean my.txt?", 4),
         ("pretrain my.tx", "no such file my.tx; did you mean 'my.txt'?", 2),
         ("pretrain review", "no such file review; did you mean 'reviews.csv'?", 2),
@@ -237,6 +285,7 @@ def test_a_guess_is_answered_by_the_right_command(typed: str, answer: str) -> No
         ("import bert-base-uncased", "of Hugging Face's hub: `minitf import hf:bert-base-uncased`", 5),
         ("import nowhere", "nowhere: not a folder; give a folder with config.json", 5),
         ("export mine -o folder --to huggingface", "leave --to out: the folder is for Hugging Face", 2),
+        ("export mine -o folder --to HF", "leave --to out: the folder is for Hugging Face", 2),
         ("generate mine -", "- is not a text; -i - reads a text from each line of stdin", 2),
         ("pretrain fp16=true", "fp16=true: no such key; did you mean runtime.precision (fp32, bf16 or fp16)?", 3),
         ("pretrain devices=2", "devices=2: no such key; --nproc N is the number of processes", 3),
@@ -393,6 +442,12 @@ def test_a_text_before_its_run_changes_places_with_it() -> None:
     refused(minitf("inspect", "attention", "The file is", "mine", "-o", "a.png"), answer, exit_code=5)
 
 
+def test_a_run_that_is_the_value_of_an_option_stays_there() -> None:
+    for before, options in (((), "--step last"), (("--greedy",), "--greedy --step last"), (("-q",), "-q --step last")):
+        done = minitf("generate", *before, "The file is", "--step", "last")
+        refused(done, f"the run comes first: `minitf generate last 'The file is' {options}`\n", exit_code=5)
+
+
 def test_without_any_run_a_text_or_file_in_its_place_is_not_answered_with_last() -> None:
     shutil.rmtree("outputs")
     for command, what in (("generate", "The file is"), ("evaluate", "my.txt"), ("runs show", "The file is")):
@@ -438,8 +493,96 @@ def test_every_view_has_another_name() -> None:
     named = [alias for view in views.values() for alias in view.ALIASES]
     assert {called.word for alias in named if (called := view_called(alias))} == {*views}
     assert view_called("nonsense") is None
+    assert {*COMMANDS["minitf inspect"]} & {*named} == set()
 
 
+@pytest.mark.parametrize("options", ["", "mine", "--json", "mine --json -q"])
+def test_the_example_that_answers_another_name_of_a_view_is_a_command(options: str) -> None:
+    for view, kind in kinds_of("inspection").items():
+        line = hints._for_view(kind.ALIASES[0], options.split())
+        assert line is not None
+        [program, command, *words] = shlex.split(line.strip("`"))
+        assert (program, "attention" if command == "inspect-attention" else words.pop(0)) == ("minitf", view)
+        given = ViewCommand(find_kind("inspection", view)).make_context(view, words).params
+        run = "mine" if "mine" in options else "RUN"
+        assert given.get("run", given.get("source", run)) == run
+        assert given["json"] == ("--json" in options)
+
+
+def test_what_is_given_is_put_into_a_hint_once() -> None:
+    shutil.copytree("outputs/mine", "outputs/RUN2")
+    shutil.copytree("outputs/mine", "outputs/FILE")
+    answer = "`minitf runs compare mine RUN2 FILE`\n"
+    refused(minitf("diff", "mine", "RUN2", "FILE", "my.txt", "a text"), answer, exit_code=2)
+
+
+VIEW = """\
+from {module} import {base}
+
+
+class Settings({base}):
+    \"\"\"Show something.\"\"\"
+
+    ALIASES = ("other-{alias}",)
+"""
+
+
+def test_a_view_of_a_package_is_answered_without_examples_or_its_imports(tmp_path: Path) -> None:
+    bases = {
+        "ViewSettings": "mini_tf.inspection",
+        "ModelViewSettings": "mini_tf.inspection",
+        "Nothing": "nowhere_at_all",
+    }
+    files = {
+        f"inspection/my_{n}.py": VIEW.format(module=bases[base], base=base, alias=base.lower())
+        for n, base in enumerate(bases)
+    }
+    with installed_in(installed(tmp_path / "installed", "my-views", "1", files)):
+        for typed, answer in (
+            ("other-viewsettings mine", "my_0"),
+            ("other-modelviewsettings", "my_1 RUN"),
+            ("other-modelviewsettings mine -q", "my_1 mine -q"),
+            ("other-nothing mine", "my_2"),
+        ):
+            refused(minitf("inspect", *typed.split()), f"; `minitf inspect {answer}`\n", exit_code=2)
+
+
+def test_options_and_their_values_are_parted_from_words() -> None:
+    shared = [parameter for parameter in get_command(app).commands["doctor"].params if parameter.name in SHARED]
+    assert {*FLAGS} == {"-h", "--help", *(name for flag in shared for name in flag.opts)}
+    for typed, words in {
+        "a -n b c": "a c",
+        "a --name=b c": "a c",
+        "a --json b": "a b",
+        "a --layer -1 b": "a b",
+        "a -n -q b": "a b",
+        "a --": "a",
+        "- -1 a": "- -1 a",
+        "a -full b": "a b",
+    }.items():
+        left, options = split_options(typed.split())
+        assert left == words.split()
+        assert sorted([*left, *options]) == sorted(typed.split())
+    assert split_options(["--greedy", "a"], ["--greedy"]) == (["a"], ["--greedy"])
+
+
+def test_only_words_of_scripts_with_blanks_are_said_to_need_quotes(capsys: pytest.CaptureFixture[str]) -> None:
+    for texts, said in {
+        ("Once", "upon"): True,
+        ("Žluťoučký", "кот", "don't"): True,
+        ("Once",): False,
+        ("Once", "a day"): False,
+        ("今天天气很好。", "我们去公园。"): False,
+        ("Once", "สวัสดีครับ"): False,
+        ("", ""): False,
+        ("Once", ""): False,
+    }.items():
+        note_words(Console(), texts)
+        assert ("one word each" in capsys.readouterr().err) == said, texts
+
+
+SHARED = ("quiet", "verbose", "json", "debug")
+"""Options of every command that take no value."""
 BEFORE_TORCH = (
     "generate nowhere x",
     "chat nowhere",

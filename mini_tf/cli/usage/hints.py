@@ -3,11 +3,14 @@
 import os
 import re
 import shlex
+from itertools import takewhile
 from typing import Any
 
 from mini_tf.cli.terminal.console import Console, refuse
+from mini_tf.cli.terminal.loading import split_options
 from mini_tf.cli.usage import commands
 from mini_tf.cli.usage.other_tools import COMMANDS, HUGGING_FACE, OPTIONS, VALUES, WITHOUT_COMMAND
+from mini_tf.recipe.kind_folders import KindFault
 from mini_tf.recipe.parsing.run_paths import names_run
 from mini_tf.system.errors import UsageFault
 
@@ -20,6 +23,11 @@ _USUAL = {
     "minitf inspect": "attention",
 }
 """The command of a group that is meant where its argument was given alone."""
+_EXAMPLE = re.compile(
+    r"\b(?:(?P<run>RUN)|(?P<other>OTHER)|(?P<recipe>(?<=cost |show )RECIPE)|(?P<name>hf:NAME)"
+    r'|(?P<file>my\.txt|texts\.txt|reviews\.csv|my\.conll|FILE))\b|(?P<text>"a (?:prompt|text|\[MASK\])")'
+)
+"""What a hint has in place of the words that are given."""
 
 
 def explain(error: Exception, arguments: list[str]) -> int:
@@ -34,12 +42,12 @@ def explain(error: Exception, arguments: list[str]) -> int:
         hint = _for_option(option, path, context, arguments) or _as_key(error, arguments)
         message = message if hint is None else message.partition(" (Possible")[0]
     elif kind == "MissingParameter":
-        hint = _for_missing(error, path, arguments)
+        hint = _for_missing(error, path, arguments[len(path.split()) - 1 :])
     elif context is not None and not hasattr(context.command, "commands"):
         message = message.replace("Value error, ", "")
         hint = _for_value(error, context, arguments)
     else:
-        hint = _for_command(path, context, arguments)
+        hint = _for_command(context, arguments[len(path.split()) - 1 :])
         message, _, meant = message.partition(". Did you mean")
         hint = hint or (f"did you mean{meant}" if meant else None)
     hint = hint or _as_text(error, arguments) or f"see `{path} --help`"
@@ -48,23 +56,30 @@ def explain(error: Exception, arguments: list[str]) -> int:
     )
 
 
-def _for_missing(error: Exception, path: str, arguments: list[str]) -> str | None:
+def _for_missing(error: Exception, path: str, typed: list[str]) -> str | None:
     """A hint for an argument or a required option that was left out: an example, of the option with the last word."""
-    names = getattr(getattr(error, "param", None), "opts", ())
-    words = [word for word in arguments if not word.startswith("-")][len(path.split()) - 1 :]
-    if len(words) > 1 and "-o" in names and "=" not in words[-1]:
-        return _output(words[-1], arguments[-2])
+    missing, context = getattr(error, "param", None), getattr(error, "ctx", None)
+    words, options = split_options(typed, _flags(context.command) if context else ())
+    if "-o" in getattr(missing, "opts", ()):
+        if words[1:] and "=" not in words[-1]:
+            return _output(words[-1])
+        if options:
+            return f"-o {getattr(missing, 'metavar', None)}"
     command = commands.COMMANDS.get(path.removeprefix("minitf "))
     return None if command is None else f"for example: {command.examples[0]}"
 
 
-def _output(word: str, before: str) -> str:
-    """The -o that `minitf export` lacks. word: the last argument, a folder unless it is a format or belongs to the
-    option before it.
-    """
+def _flags(command: Any) -> set[str]:
+    """The options of a command that take no value."""
+    flags = (parameter for parameter in command.params if getattr(parameter, "is_flag", False))
+    return {name for flag in flags for name in (*flag.opts, *flag.secondary_opts)}
+
+
+def _output(word: str) -> str:
+    """The -o that `minitf export` lacks. word: the last argument, a folder unless it is a format."""
     from mini_tf.recipe.kinds import listing
 
-    if word in HUGGING_FACE or before.startswith("-"):
+    if word.lower() in HUGGING_FACE:
         return "-o DIR"
     formats, (folder, _, suffix) = (*listing("hf.families"), *listing("hf.formats")), word.rpartition(".")
     if word in formats:
@@ -87,48 +102,78 @@ def _options_of(context: Any) -> set[str]:
     return {name for parameter in context.command.params for name in parameter.opts}
 
 
-def _for_command(path: str, context: Any, arguments: list[str]) -> str | None:
+def _for_command(context: Any, typed: list[str]) -> str | None:
     """A hint for a command that a group does not have."""
-    if context is None:
+    if context is None or not typed:
         return None
-    typed = arguments[len(path.split()) - 1 :]
-    if not typed:
-        return None
-    word = typed[0].removesuffix(".py").replace("_", "-").lower()
+    path, word = context.command_path, _as_command(typed[0])
     if word == "help" and typed[1:]:
-        return _for_help(path, context, typed[1:])
+        return _for_help(context, typed[1:])
     if hint := COMMANDS.get(path, {}).get(word):
-        return _with_words(_of_words(hint, typed[1:]), typed[1:])
+        words, options = split_options(typed[1:])
+        return _with_words(_of_words(hint, [*words, *options]), words, options)
     if path == "minitf inspect" and (hint := _for_view(word, typed[1:])):
         return hint
     if path == "minitf":
         groups = [name for name, group in context.command.commands.items() if word in getattr(group, "commands", {})]
         if groups:
             return ", ".join(f"`{shlex.join(['minitf', group, word, *typed[1:]])}`" for group in groups)
-    return _for_argument(path, context, typed)
+    return _for_argument(context, typed)
 
 
-def _for_help(path: str, context: Any, words: list[str]) -> str | None:
+def _as_command(word: str) -> str:
+    """A word as a command would be written: `run_clm.py` is run-clm."""
+    return word.removesuffix(".py").replace("_", "-").lower()
+
+
+def _within(context: Any, name: str) -> Any:
+    """The context of a group in that of the program."""
+    return type(context)(context.command.get_command(context, name), info_name=name, parent=context)
+
+
+def _for_help(context: Any, typed: list[str]) -> str | None:
     """A hint for `minitf help COMMAND`, which may be a command of another tool."""
-    group = context.command.get_command(context, words[0])
-    if group is None:
-        return _for_command(path, context, [*path.split()[1:], *words])
-    named = words[:2] if words[1:] and words[1] in getattr(group, "commands", {}) else words[:1]
-    return f"`{path} {shlex.join(named)} --help`"
+    words = [word for word in split_options(typed)[0] if _as_command(word) != "help"]
+    if not words:
+        return COMMANDS["minitf"]["help"]
+    name = _as_command(words[0])
+    command = context.command.get_command(context, name)
+    if command is None:
+        return _for_command(context, words)
+    within = _for_help(_within(context, name), words[1:]) if words[1:] and hasattr(command, "commands") else None
+    return within or f"`{context.command_path} {name} --help`"
 
 
-def _for_view(word: str, words: list[str]) -> str | None:
+def _for_view(word: str, typed: list[str]) -> str | None:
     """A hint for another name of a view: with the words that were given, or an example where a run stands alone."""
-    from mini_tf.cli.inspect_views import declared, view_called
+    from mini_tf.cli.inspect_views import ViewCommand, declared, view_called
 
     view = view_called(word)
     if view is None:
         return None
+    command = ViewCommand(view)
+    try:
+        metavars = [str(parameter.metavar) for parameter in command.params if parameter.param_type_name == "argument"]
+    except KindFault:
+        return f"`minitf inspect {view.word}`"  # which says why it cannot be used
+    words, options = split_options(typed, _flags(command))
+    takes_run = any("RUN" in _WORD.findall(metavar) for metavar in metavars)
+    if not takes_run:
+        words = [word for word in words if not names_run(word)]
     if words and not all(map(names_run, words)):
-        return f"`{shlex.join(['minitf', 'inspect', view.word, *words])}`"
-    example = declared(view, "EXAMPLES")[0].split(" ")
-    example[2 if "-" in example[1] else 3] = shlex.quote(words[0] if words else "RUN")
-    return f"`{' '.join(example)}`"
+        return f"`{shlex.join(['minitf', 'inspect', view.word, *words, *options])}`"
+
+    def names(given: list[str]) -> set[str]:
+        before = {option.partition("=")[0] for option in given}
+        return {parameter.name for parameter in command.params if before & {*parameter.opts}}
+
+    lines = declared(view, "EXAMPLES") or (f"minitf inspect {view.word}{' last' if takes_run else ''}",)
+    examples = [split_options(shlex.split(line), _flags(command)) for line in lines]
+    example, shown = max(examples, key=lambda example: len(names(example[1]) & names(options)))
+    if takes_run:
+        at = 3 if example[1:2] == ["inspect"] else 2  # `minitf inspect-attention RUN`
+        example[at : at + 1] = words[:1] or ["RUN"]
+    return f"`{shlex.join([*example, *(() if names(shown) & names(options) else shown), *options])}`"
 
 
 def _of_words(hint: str, words: list[str]) -> str:
@@ -148,22 +193,21 @@ def _of_words(hint: str, words: list[str]) -> str:
     return hint
 
 
-def _with_words(hint: str, words: list[str]) -> str:
-    """A hint with the run, file, text and recipe that were given in place of its RUN, my.txt, "a text" and RECIPE."""
-    runs = [shlex.quote(word) for word in words if names_run(word)]
-    if runs[1:]:
-        hint = hint.replace("OTHER", " ".join(runs[1:]))
-    if runs:
-        hint = hint.replace("RUN", runs[0])
-    if file := next(filter(os.path.isfile, words), None):
-        hint = re.sub(r"my\.txt|texts\.txt|reviews\.csv|my\.conll|FILE", lambda example: shlex.quote(file), hint)
-    if recipe := next(filter(_is_recipe, words), None):
-        hint = re.sub("(?<=cost )RECIPE|(?<=show )RECIPE", lambda example: shlex.quote(recipe), hint)
-    if name := next((word for word in words if not word.startswith("-")), None):
-        hint = hint.replace("hf:NAME", shlex.quote(f"hf:{name.removeprefix('hf:')}"))
-    if text := next(filter(_is_text, words), None):
-        hint = re.sub(r'"a (prompt|text|\[MASK\])"', lambda example: shlex.quote(text), hint)
-    return hint
+def _with_words(hint: str, words: list[str], options: list[str]) -> str:
+    """A hint with the runs, file, text and recipe that were given in place of its RUN, OTHER, my.txt, "a text" and
+    RECIPE. A run that an option names, as `--step last`, only counts where no word does.
+    """
+    given, runs = [*words, *options], [*filter(names_run, words)] or [*filter(names_run, options)]
+    name = next((f"hf:{word.removeprefix('hf:')}" for word in given if not word.startswith("-")), None)
+    found = {
+        "run": runs[:1],
+        "other": runs[1:],
+        "file": [*filter(os.path.isfile, given)][:1],
+        "recipe": [*filter(_is_recipe, given)][:1],
+        "name": [] if name is None else [name],
+        "text": [*filter(_is_text, given)][:1],
+    }
+    return _EXAMPLE.sub(lambda example: shlex.join(found[str(example.lastgroup)]) or example[0], hint)
 
 
 def _is_text(word: str) -> bool:
@@ -176,21 +220,27 @@ def _is_recipe(word: str) -> bool:
     return word in presets() or word.endswith((".yaml", ".yml"))
 
 
-def _for_argument(path: str, context: Any, typed: list[str]) -> str | None:
-    """A hint for a run, a recipe or a file in place of a command, which may stand behind it."""
+def _for_argument(context: Any, typed: list[str]) -> str | None:
+    """A hint for runs, recipes or files in place of a command, which may stand directly behind them."""
     from mini_tf.recipe.arguments import is_override, presets
 
-    word = typed[0]
-    is_run = names_run(word)
-    is_recipe = word in presets() or is_override(word) or os.path.exists(word)
-    if not (is_run or is_recipe):
+    def is_argument(word: str) -> bool:
+        given = word in presets() or is_override(word) or os.path.exists(word) or names_run(word)
+        return given and context.command.get_command(context, word) is None
+
+    path, given = context.command_path, [*takewhile(is_argument, typed)]
+    if not given:
         return None
-    command = next((name for name in typed[1:] if context.command.get_command(context, name)), None)
-    if command is not None:
-        typed.remove(command)
-    command = command or _USUAL.get(path) or ("generate" if is_run else "pretrain")
+    [name, *more], rest = typed[len(given) :] or [""], typed[len(given) :]
+    command = context.command.get_command(context, name)
+    if hasattr(command, "commands"):
+        return _for_command(_within(context, name), [*given, *more])
+    if command is None and (hint := _for_command(context, [name, *given, *more])):
+        return hint
+    if command is None:
+        name, more = _USUAL.get(path) or ("generate" if names_run(given[0]) else "pretrain"), rest
     noun = "view" if path == "minitf inspect" else "command"
-    return f"the {noun} comes first: {path} {command} {shlex.join(typed)}"
+    return f"the {noun} comes first: {path} {name} {shlex.join([*given, *more])}"
 
 
 def _for_option(option: str, path: str, context: Any, arguments: list[str]) -> str | None:

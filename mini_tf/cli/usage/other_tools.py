@@ -112,8 +112,6 @@ tokenize tokens split pieces show = `minitf tokenizer encode RUN "a text" --piec
 info vocab vocabulary size test inspect = `minitf tokenizer stats RUN "a text"`
 new create build fit = `minitf tokenizer train my.txt -o tokenizer.json`
 [minitf inspect]
-embedding embeddings similarity vectors =
-    `minitf inspect word RUN WORD -i sentences.txt`, `minitf inspect word RUN WORD --neighbors 10`
 logits logprobs probabilities predictions = `minitf generate RUN "a prompt" --logprobs 5`
 loss losses curves training metrics run = `minitf runs show RUN`; loss.svg is in its folder
 """)
