@@ -42,7 +42,7 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("outputs/mine/config.json").write_text("{}")
     for name in ("other.csv", "other.conll"):
         Path(name).write_text("")
-    for name in ("tests", "a hub"):
+    for name in ("data", "tests", "a hub"):
         Path(name).mkdir()
     Path("a hub/config.json").write_text("{}")
 
@@ -133,6 +133,8 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("export mine --step last --quiet", "-o DIR\n"),
         ("export mine -q folder --step last", "-o folder\n"),
         ("tokenizer train my.txt -q", "-o FILE\n"),
+        ("tokenizer train --force my.txt new.json", "-o new.json\n"),
+        ("tokenizer train my.txt other.csv", "for example: minitf tokenizer train my.txt"),
         ("export mine --to llama", "-o DIR"),
         ("export mine g.gguf", "--to gguf -o g"),
         ("tokenizer train my.txt tokenizer.vocab_size=500", "for example: minitf tokenizer train my.txt"),

@@ -61,7 +61,7 @@ def _for_missing(error: Exception, path: str, typed: list[str]) -> str | None:
     missing, context = getattr(error, "param", None), getattr(error, "ctx", None)
     words, options = split_options(typed, _flags(context.command) if context else ())
     if "-o" in getattr(missing, "opts", ()):
-        if words[1:] and "=" not in words[-1]:
+        if words[1:] and "=" not in words[-1] and not os.path.isfile(words[-1]):
             return _output(words[-1])
         if options:
             return f"-o {getattr(missing, 'metavar', None)}"
