@@ -234,6 +234,7 @@ def test_a_refusal_has_the_form_of_openais_errors(
     assert answer.status_code == status
     error = answer.json()["error"]
     assert error.keys() == {"message", "type", "param", "code"}
+    assert error["type"] == {400: "invalid_request_error", 404: "not_found_error"}[status]
     assert words in error["message"]
 
 
@@ -319,6 +320,7 @@ def test_a_full_queue_is_429_with_the_time_to_come_again(decoder: Path) -> None:
     with client(decoder, waiting=0) as web:
         answer = web.post("/v1/completions", json={"prompt": "x"})
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+    assert answer.json()["error"]["type"] == "rate_limit_error"
     assert answer.json()["error"]["code"] == "queue_full"
 
 
