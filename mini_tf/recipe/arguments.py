@@ -11,8 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from mini_tf.recipe.corpora import built_in_corpora
-from mini_tf.recipe.data import FORMATS
 from mini_tf.recipe.kind_folders import own_folders
+from mini_tf.recipe.parsing.data_names import is_data_name
 from mini_tf.recipe.parsing.run_paths import run_around
 from mini_tf.recipe.parsing.yaml_tree import parse, without_secrets
 from mini_tf.recipe.values import show
@@ -116,10 +116,6 @@ def is_data_file(argument: str) -> bool:
 def _matches(pattern: str) -> bool:
     """Whether a glob matches a file."""
     return has_magic(pattern) and any(map(os.path.isfile, iglob(pattern, recursive=True)))
-
-
-def is_data_name(argument: str) -> bool:
-    return Path(argument).suffix.lower() in (".txt", *FORMATS)
 
 
 def no_recipe(name: str, shown: str) -> RecipeFault | UsageFault:

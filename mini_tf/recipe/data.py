@@ -24,20 +24,11 @@ from mini_tf.recipe.corpora import (
 from mini_tf.recipe.corpora import FilePair as FilePair
 from mini_tf.recipe.corpora import NonEmptyText as NonEmptyText
 from mini_tf.recipe.kinds import Kind, Rule, Rules, Section
+from mini_tf.recipe.parsing.data_names import FORMATS as FORMATS
 from mini_tf.recipe.parsing.schema_faults import invalid
 from mini_tf.recipe.values import fit, real_number, show
 from mini_tf.system.errors import UsageFault
 
-FORMATS = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    **dict.fromkeys((".conll", ".bio", ".iob"), "conll"),
-    ".conllu": "conllu",
-}
-"""File format by suffix; all others are txt."""
 LABEL_COLUMNS = (
     *("labels", "class", "category", "stars", "rating"),
     *("sentiment", "target", "intent", "topic", "score"),

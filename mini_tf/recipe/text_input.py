@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from mini_tf.recipe.parsing.data_names import FORMATS, is_data_name, suffix_of
 from mini_tf.system.errors import DataFault, UsageFault, suggest
 from mini_tf.system.limits import format_bytes, limits
 from mini_tf.system.safe_files import names_beside
@@ -74,8 +75,6 @@ def one_source(
     """
     if texts and file is not None:
         raise UsageFault(f"both {noun} and --input {file} were given", hint="give one of them")
-    from mini_tf.recipe.arguments import is_data_name  # not for every command that reads no texts
-
     if texts is not None and [*texts] == ["-"]:
         raise UsageFault("- is not a text", hint="-i - reads a text from each line of stdin")
     for text in texts or ():
@@ -85,8 +84,8 @@ def one_source(
             hint = f"write it as --{name.replace('_', '-')} {shlex.quote(value)}"
             raise UsageFault(f"{text} is a setting, not a text", hint=hint)
         if len(text) < 256 and Path(text).suffix and os.path.isfile(text):
-            is_table = is_data_name(text) and not text.lower().endswith(".txt")
-            way = f"--input {shlex.quote(text)} reads {'its texts' if is_table else 'a text from each line'}"
+            what = "its texts" if suffix_of(text) in FORMATS else "a text from each line"
+            way = f"--input {shlex.quote(text)} reads {what}"
             raise UsageFault(f"{text} is a file, not a text", hint=f"{way}; the name itself as a text: from stdin")
         if len(text) < 256 and is_data_name(text) and not any(map(str.isspace, text)):
             hint = suggest(text, names_beside(Path(text)), "the name itself as a text: from stdin", shlex.quote)

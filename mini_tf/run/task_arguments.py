@@ -148,9 +148,9 @@ def command_warning(command: str, resolved: Resolved, is_new: bool = False) -> s
 def _extension(resolved: Resolved) -> str | None:
     """A warning where nothing but more steps is given with a finished run, as if it were trained further."""
     folder, record = resolved.path.parent, manifest.read(resolved.path.parent)
-    given = {key for key, source in resolved.sources.items() if source == "command line"}
+    overridden = {key for key, source in resolved.sources.items() if source == "command line"}
     more = (resolved.recipe.train.steps or 0) - (record.step or 0)
-    if given != {"train.steps"} or record.state != "done" or more <= 0:
+    if overridden != {"train.steps"} or record.state != "done" or more <= 0:
         return None
     run = one_line(str(folder))
     return (

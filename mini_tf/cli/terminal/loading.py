@@ -116,15 +116,15 @@ def find_run(run: str, has_step: bool = True) -> Path:
         # what stands before the run takes no value, or it would not be the run
         words, options = split_options(sys.argv[1:], [before for before, word in pairwise(sys.argv) if word == run])
         if run in words:
-            at, given = words.index(run), [run]
+            at, inserted = words.index(run), [run]
             before, after = words[:at], words[at + 1 :]
             if (named := next(filter(names_run, after), None)) is not None:
                 after.remove(named)
             if os.path.isfile(run) and before and run_around(Path(run)) is None and before[0] in _FILE_OPTION:
-                given = [_FILE_OPTION[before[0]], run]
+                inserted = [_FILE_OPTION[before[0]], run]
             takes_text = bool({"prompts", "texts"} & ARGUMENTS.get())
-            if given != [run] or (any(map(str.isspace, run)) and len(run) <= 200 and takes_text):
-                command = shlex.join(["minitf", *before, named or "last", *given, *after, *options])
+            if inserted != [run] or (any(map(str.isspace, run)) and len(run) <= 200 and takes_text):
+                command = shlex.join(["minitf", *before, named or "last", *inserted, *after, *options])
                 way = f"`{command}`" if list_runs(OUTPUTS) else "`minitf pretrain` creates one"
                 fault.hint = f"the run comes first: {way}"
         raise

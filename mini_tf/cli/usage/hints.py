@@ -163,8 +163,8 @@ def _for_view(word: str, typed: list[str]) -> str | None:
     if words and not all(map(names_run, words)):
         return f"`{shlex.join(['minitf', 'inspect', view.word, *words, *options])}`"
 
-    def names(given: list[str]) -> set[str]:
-        before = {option.partition("=")[0] for option in given}
+    def names(options_: list[str]) -> set[str]:
+        before = {option.partition("=")[0] for option in options_}
         return {parameter.name for parameter in command.params if before & {*parameter.opts}}
 
     lines = declared(view, "EXAMPLES") or (f"minitf inspect {view.word}{' last' if takes_run else ''}",)
@@ -194,20 +194,20 @@ def _of_words(hint: str, words: list[str]) -> str:
 
 
 def _with_words(hint: str, words: list[str], options: list[str]) -> str:
-    """A hint with the runs, file, text and recipe that were given in place of its RUN, OTHER, my.txt, "a text" and
+    """A hint with the runs, file, text and recipe that were typed in place of its RUN, OTHER, my.txt, "a text" and
     RECIPE. A run that an option names, as `--step last`, only counts where no word does.
     """
-    given, runs = [*words, *options], [*filter(names_run, words)] or [*filter(names_run, options)]
-    name = next((f"hf:{word.removeprefix('hf:')}" for word in given if not word.startswith("-")), None)
-    found = {
+    arguments, runs = [*words, *options], [*filter(names_run, words)] or [*filter(names_run, options)]
+    name = next((f"hf:{word.removeprefix('hf:')}" for word in arguments if not word.startswith("-")), None)
+    replacements = {
         "run": runs[:1],
         "other": runs[1:],
-        "file": [*filter(os.path.isfile, given)][:1],
-        "recipe": [*filter(_is_recipe, given)][:1],
+        "file": [*filter(os.path.isfile, arguments)][:1],
+        "recipe": [*filter(_is_recipe, arguments)][:1],
         "name": [] if name is None else [name],
-        "text": [*filter(_is_text, given)][:1],
+        "text": [*filter(_is_text, arguments)][:1],
     }
-    return _EXAMPLE.sub(lambda example: shlex.join(found[str(example.lastgroup)]) or example[0], hint)
+    return _EXAMPLE.sub(lambda example: shlex.join(replacements[str(example.lastgroup)]) or example[0], hint)
 
 
 def _is_text(word: str) -> bool:
@@ -225,22 +225,22 @@ def _for_argument(context: Any, typed: list[str]) -> str | None:
     from mini_tf.recipe.arguments import is_override, presets
 
     def is_argument(word: str) -> bool:
-        given = word in presets() or is_override(word) or os.path.exists(word) or names_run(word)
-        return given and context.command.get_command(context, word) is None
+        is_known = word in presets() or is_override(word) or os.path.exists(word) or names_run(word)
+        return is_known and context.command.get_command(context, word) is None
 
-    path, given = context.command_path, [*takewhile(is_argument, typed)]
-    if not given:
+    path, leading = context.command_path, [*takewhile(is_argument, typed)]
+    if not leading:
         return None
-    [name, *more], rest = typed[len(given) :] or [""], typed[len(given) :]
+    [name, *more], rest = typed[len(leading) :] or [""], typed[len(leading) :]
     command = context.command.get_command(context, name)
     if hasattr(command, "commands"):
-        return _for_command(_within(context, name), [*given, *more])
-    if command is None and (hint := _for_command(context, [name, *given, *more])):
+        return _for_command(_within(context, name), [*leading, *more])
+    if command is None and (hint := _for_command(context, [name, *leading, *more])):
         return hint
     if command is None:
-        name, more = _USUAL.get(path) or ("generate" if names_run(given[0]) else "pretrain"), rest
+        name, more = _USUAL.get(path) or ("generate" if names_run(leading[0]) else "pretrain"), rest
     noun = "view" if path == "minitf inspect" else "command"
-    return f"the {noun} comes first: {path} {name} {shlex.join([*given, *more])}"
+    return f"the {noun} comes first: {path} {name} {shlex.join([*leading, *more])}"
 
 
 def _for_option(option: str, path: str, context: Any, arguments: list[str]) -> str | None:
