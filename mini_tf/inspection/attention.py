@@ -104,6 +104,8 @@ class Settings(HeadOptions, TextViewSettings):
             samples.append(sample if output.suffixes - {".json"} else sample.without_weights())
         notes, difference = notes_of(samples, len(texts)), max(sample.difference for sample in samples)
         n_steps, keep_last = len({sample.step for sample in samples}), trained.recipe.checkpoint.keep_last
+        if len(texts) == 2 and trained.model.needs_source:
+            notes.append("two sources, each with the model's own translation; --target TEXT gives that of one")
         if self.step == "all" and n_steps <= MIN_STEPS:
             kept = f"{counted(n_steps, 'checkpoint')} of this run {'are' if n_steps > 1 else 'is'} kept"
             notes.append(f"{kept}; train with checkpoint.keep_last={10 * keep_last} to see how heads develop")

@@ -56,13 +56,10 @@ class Settings(ModelViewSettings):
     PANEL = COMMON
     ALIASES = (
         "words",
-        "embedding",
-        "embeddings",
         "hidden-states",
         "neighbors",
         "representations",
         "similarity",
-        "vectors",
     )
     EXAMPLES = (
         "minitf inspect word last file -i sentences.txt",

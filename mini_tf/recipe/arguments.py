@@ -125,6 +125,7 @@ def no_recipe(name: str, shown: str) -> RecipeFault | UsageFault:
     files = (file for file in names_beside(path) if is_data_name(file) or file.endswith((".yaml", ".yml")))
     beside = near(word, [file for file in files if os.path.isfile(path.parent / file)], cutoff=0.7)
     similar = near(word, [*shipped] if beside is None else [*shipped, beside])
+    similar = f"{word}-nano" if f"{word}-nano" in shipped and not is_data_name(word) else similar
     meant = show(str(path.parent / beside) if beside and similar == beside else str(similar))
     hint = "see `minitf recipe list`" if similar is None else f"did you mean {meant}?"
     hint = "did you mean --help?" if name == "help" else hint

@@ -261,7 +261,7 @@ class KindOf:
         word = fields.pop("kind", None) if isinstance(value, dict) else value
         words = self._names()
         if not isinstance(word, str) or not word:
-            got = "" if word is None else f", got {show(word)}"
+            got = f"; add kind: {next(iter(words))}" if fields else "" if word is None else f", got {show(word)}"
             raise invalid(f"must be a kind, one of {', '.join(words)}{got}", "no_such_kind")
         if word not in words:
             aliases = {alias: name for name, kind in self.kinds().items() for alias in kind.ALIASES}

@@ -40,6 +40,8 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path("outputs/mine", name).write_bytes(bytes(9))
     Path("gpt.pt").write_bytes(bytes(9))
     Path("outputs/mine/config.json").write_text("{}")
+    Path("other.yaml").write_text("model: {n_layers: 2}\ntrain: {steps: 3}\n")
+    Path("chats.jsonl").write_text('{"messages": [{"role": "user", "content": "Hello"}]}\n')
     for name in ("other.csv", "other.conll"):
         Path(name).write_text("")
     for name in ("data", "tests", "a hub"):
@@ -124,6 +126,12 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("finetune sst2-nano reviews.csv --validation x.csv", "data.val=FILE"),
         ("inspect induction mine", "`minitf inspect-attention mine"),
         ("runs lits", "did you mean 'list'?"),
+        ("pretrain bert-nano --data my.txt", "a data file is an argument: `minitf pretrain bert-nano my.txt`"),
+        ("pretrain gpt-nano --train_file=my.txt", "a data file is an argument: `minitf pretrain gpt-nano my.txt`"),
+        ("data stats my.txt --tokenizer mine", "settings are written without dashes: tokenizer.path=mine"),
+        ("inspect mine", "the view comes first: minitf inspect model mine"),
+        ("inspect embeddings mine", "`minitf embed mine -i texts.txt -o vectors.npy`"),
+        ("inspect attention mine x --view head_view", "all heads are drawn; -o FILE.html is a page"),
         ("download sst2", "a data set of Hugging Face's hub: data.train=hf:nyu-mll/glue/sst2"),
         ("download gpt2", "`minitf import hf:gpt2` reads a model"),
         ("export mine gguf", "--to gguf -o DIR"),
@@ -288,6 +296,10 @@ def test_a_guess_is_answered_by_the_right_command(typed: str, answer: str) -> No
         ("import nowhere", "nowhere: not a folder; give a folder with config.json", 5),
         ("export mine -o folder --to huggingface", "leave --to out: the folder is for Hugging Face", 2),
         ("export mine -o folder --to HF", "leave --to out: the folder is for Hugging Face", 2),
+        ("pretrain gpt my.txt", "did you mean 'gpt-nano'?", 2),
+        ("pretrain optimizer=adam lr=3e-4", "did you mean optimizer.lr?", 3),
+        ("pretrain other.yaml", "other.yaml:1: model: must be a kind, one of", 3),
+        ("data show chats.jsonl", "'text' must be text, not dict; chats are for the objective instruct", 4),
         ("generate mine -", "- is not a text; -i - reads a text from each line of stdin", 2),
         ("pretrain fp16=true", "fp16=true: no such key; did you mean runtime.precision (fp32, bf16 or fp16)?", 3),
         ("pretrain devices=2", "devices=2: no such key; --nproc N is the number of processes", 3),

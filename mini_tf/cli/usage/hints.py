@@ -239,6 +239,7 @@ def _for_argument(context: Any, typed: list[str]) -> str | None:
         return hint
     if command is None:
         name, more = _USUAL.get(path) or ("generate" if names_run(leading[0]) else "pretrain"), rest
+        name = "model" if name == "attention" and not more else name  # which needs no text
     noun = "view" if path == "minitf inspect" else "command"
     return f"the {noun} comes first: {path} {name} {shlex.join([*leading, *more])}"
 
@@ -257,7 +258,9 @@ def _for_option(option: str, path: str, context: Any, arguments: list[str]) -> s
     for parameter in () if context is None else context.command.params:
         has |= {*parameter.opts} if parameter.param_type_name == "option" else {*_WORD.findall(parameter.metavar or "")}
     hints = (words.get(option.replace("_", "-")) for name, words in OPTIONS.items() if name in has)
-    return next((hint.format(command=command) for hint in hints if hint is not None), None)
+    behind = [word.partition("=")[2] if _is_option(word, option) else word for word in arguments]
+    words = {"command": command, "moved": f"`{shlex.join(['minitf', *filter(None, behind)])}`"}
+    return next((hint.format(**words) for hint in hints if hint is not None), None)
 
 
 def _as_key(error: Exception, arguments: list[str]) -> str | None:
@@ -290,7 +293,10 @@ def _as_text(error: Exception, arguments: list[str]) -> str | None:
     return f"a text that begins with - stands behind --: -- {shlex.quote(texts[0])}" if texts else None
 
 
+def _is_option(word: str, option: str) -> bool:
+    return word.partition("=")[0].replace("_", "-") == option.replace("_", "-")
+
+
 def _as_typed(option: str, arguments: list[str]) -> str:
     """The argument that an option was read from, whose underscores are dashes by now."""
-    same = (typed for typed in arguments if typed.partition("=")[0].replace("_", "-") == option.replace("_", "-"))
-    return next(same, option)
+    return next((typed for typed in arguments if _is_option(typed, option)), option)

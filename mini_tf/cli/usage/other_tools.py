@@ -112,6 +112,8 @@ tokenize tokens split pieces show = `minitf tokenizer encode RUN "a text" --piec
 info vocab vocabulary size test inspect = `minitf tokenizer stats RUN "a text"`
 new create build fit = `minitf tokenizer train my.txt -o tokenizer.json`
 [minitf inspect]
+embedding embeddings vectors =
+    `minitf embed RUN -i texts.txt -o vectors.npy` writes them, `minitf inspect word RUN WORD -i texts.txt` compares
 logits logprobs probabilities predictions = `minitf generate RUN "a prompt" --logprobs 5`
 loss losses curves training metrics run = `minitf runs show RUN`; loss.svg is in its folder
 """)
@@ -148,8 +150,7 @@ OPTIONS = _table("""
 [training]
 --checkpoint --ckpt --pretrained = model.init_from=RUN starts from the weights of a run
 --config --recipe -c = a recipe is an argument: minitf {command} recipe.yaml
---data --dataset --text --train-file --input -i =
-    a data file is an argument: minitf {command} my.txt; or data.train=FILE
+--data --dataset --text --train-file --input -i = a data file is an argument: {moved}
 --dataset-name --dataset-config-name =
     a data file is an argument: minitf {command} my.txt; or data.train=FILE, data.train=hf:NAME
 --validation-file --validation --val-file --val-data --val --dev --eval-file =
@@ -222,6 +223,7 @@ OPTIONS = _table("""
     --nproc P
 [--head]
 --heads = --head 0,2
+--view --mode --style = all heads are drawn; -o FILE.html is a page to look at them
 [--layer]
 --layers = --layer 0,2
 [--output]

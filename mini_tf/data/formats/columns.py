@@ -133,7 +133,9 @@ def _finite(number: float, where: str, name: str) -> float:
 def _wrong_type(value: object, where: str, name: str, expected: str, message: int | None = None) -> DataFault:
     part = f": message {message}" if message else ""
     kind = "null" if value is None else type(value).__name__
-    return DataFault.located(where, f"{short(name)!r}{part} must be {expected}, not {kind}")
+    is_message = expected == "text" and isinstance(value, dict) and "role" in value
+    hint = "chats are for the objective instruct, as in the recipe instruct-nano" if is_message else None
+    return DataFault.located(where, f"{short(name)!r}{part} must be {expected}, not {kind}", hint=hint)
 
 
 def _non_empty(value: TextOrList, where: str, name: str) -> TextOrList:
