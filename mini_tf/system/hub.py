@@ -25,7 +25,7 @@ DATASETS = {
 }
 """Data sets of the hub that people call by another name, for suggestions only."""
 _REPOSITORY = re.compile(r"\w[\w.-]{0,95}(/\w[\w.-]{0,95})?", re.ASCII)
-_FAMILIES = "gpt|bert|electra|t5|bart|pythia|opt|llama|qwen|gemma|mistral|smollm|phi|bloom|mpnet|minilm"
+_FAMILIES = "gpt|bert|t5|bart|pythia|opt|llama|qwen|gemma|mistral|smollm|phi|bloom|mpnet|minilm"
 _MODEL = re.compile(
     r"(?!outputs/)(\w[\w.-]*/)?((distil)?gpt2(-(medium|large|xl))?"
     rf"|[\w.-]*({_FAMILIES})[\w.-]*-(base|small|large|tiny|mini|medium|\d+(\.\d+)?[mb])([-_.]\S*)?)",

@@ -126,7 +126,7 @@ def test_predict_says_once_how_many_texts_are_cut_and_which_characters_are_unkno
     assert (done.exit_code, len(done.stdout.splitlines())) == (0, 4)
     assert done.stderr.startswith("2 of 4 texts are longer than the context of ")
     assert done.stderr.count("\n") == 1
-    assert minitf("predict", classifier, "good", "fine").stderr == ""
+    assert minitf("predict", classifier, "a good film", "fine").stderr == ""
 
 
 def test_tags_of_long_sentences_are_all_predicted_so_nothing_is_said(tagger: Path) -> None:

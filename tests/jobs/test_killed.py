@@ -465,7 +465,7 @@ def test_doctor_refuses_a_recipe_whose_runs_cannot_be_compared() -> None:
         (("--resume", TINY, "train.time=5"), 2, "two runs of train.time end at other steps"),
         (("--resume", TINY, "train.seeds=3"), 2, "the recipe is a set of runs"),
         (("--resume", TINY, "data.split={folds: 2}"), 2, "the recipe is a set of runs"),
-        (("--resume", TINY, "train.stepps=3"), 3, "did you mean steps?"),
+        (("--resume", TINY, "train.stepps=3"), 3, "did you mean train.steps?"),
         (("--resume", "quickstrat"), 2, "did you mean 'quickstart'?"),
     ):
         done = minitf("doctor", *arguments)

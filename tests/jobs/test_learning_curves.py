@@ -192,7 +192,9 @@ def test_documents_of_one_stream_cannot_be_selected() -> None:
     done = minitf("recipe", "check", "quickstart", "data.split=tail 10%", "data.max_train_samples=5")
     refused(done, "tail 10% splits one stream, of which it cannot take documents; use a share", exit_code=3)
     refused(
-        minitf("recipe", "check", "quickstart", "data.max_samples=5"), "did you mean max_train_samples?", exit_code=3
+        minitf("recipe", "check", "quickstart", "data.max_samples=5"),
+        "did you mean data.max_train_samples?",
+        exit_code=3,
     )
 
 

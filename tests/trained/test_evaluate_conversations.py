@@ -47,7 +47,7 @@ def test_a_run_on_built_in_pairs_is_judged_by_a_file_of_prompts_and_responses(tm
     again = evaluated(run, "--data", other, "--fields", "{prompt: q, response: r}")
     assert (again["loss"], again["targets"]) == (metrics["loss"], metrics["targets"])
     assert evaluated(run, "--data", "docs-summaries")["targets"] == sum(len(f"summary {n} .") + 1 for n in range(30))
-    missing = "b.jsonl:1: needs prompt and response, or messages; name the columns: {prompt: COLUMN, response: COLUMN}"
+    missing = "b.jsonl:1: needs prompt and response, or messages; name the columns, such as 'data.fields={prompt: "
     refused(minitf("evaluate", run, "--data", other), missing)
 
 
