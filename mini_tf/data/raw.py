@@ -28,6 +28,7 @@ from mini_tf.data.tokenization.vocabulary import Roles
 from mini_tf.parallel.dividing import ALONE, Team
 from mini_tf.recipe import sections
 from mini_tf.recipe.corpora import is_mixture, names_in, sources_of
+from mini_tf.recipe.data import LABEL_COLUMNS
 from mini_tf.recipe.kinds import cache_identity
 from mini_tf.system.cache import build_or_load, hash_of, load
 from mini_tf.system.errors import DataFault
@@ -93,8 +94,8 @@ class Files:
         for n, example in enumerate(self.dataset.read(files, self.data, self.corpus, self.labels)):
             n_characters += self.dataset.size(example)
             if n % 256 == 0:
-                advance(min(n_characters, size) - done)
-                done = min(n_characters, size)
+                before, done = done, min(n_characters, size)
+                advance(done - before)
             yield example
         advance(size - done)
 
@@ -104,8 +105,13 @@ class Files:
         listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         empty = not any(source.path.stat().st_size for source in self.sources)
         tables = all(source.format in ("csv", "tsv") for source in self.sources)
-        why = " (an empty file)" if empty and len(names) == 1 else ""
-        why = " (nothing but a header)" if tables and not empty else why
+        why = (
+            " (an empty file)"
+            if empty and len(names) == 1
+            else " (nothing but a header)"
+            if tables and not empty
+            else ""
+        )
         unit = "text" if self.dataset.STREAM else self.dataset.UNIT
         return DataFault(f"{self.key}: no {unit} in {listed}{why}", hint=f"name a file with {unit}", where=tuple(names))
 
@@ -120,17 +126,18 @@ class Files:
             if chosen := chosen_columns(source, reader.columns, reader.names):
                 yield f"{chosen}; {fields_setting(self.key)} selects others"
             read = {*read_columns(source, reader.columns), *reader.names.values()}
-            names = column_names(source, reader.columns) if self.dataset.FURTHER_TEXTS else ()
+            names = column_names(source, reader.columns) if self.dataset.STREAM or self.dataset.FURTHER_TEXTS else ()
             absent = {*reader.columns.optional}.difference(names)
             for name in (name for name in names if name not in read):
                 unread, common_name = f"{source.name}: the column {short(name)!r} is not read", name.strip().lower()
                 if common_name in self.dataset.FURTHER_TEXTS:
                     yield f"{unread}, though it may be a part of the input"
+                elif self.dataset.STREAM and common_name in ("label", *LABEL_COLUMNS):
+                    yield f"{unread}; labels are for tasks: `minitf finetune`"
                 elif near := get_close_matches(common_name, absent, n=1, cutoff=SIMILAR):
                     yield f"{unread}; did you mean {near[0]!r}?"
             if source.format == "txt" and is_json(source):
-                note = "it is JSON, which is read as plain text; as lines of JSON in a .jsonl file a column is read"
-                yield f"{source.name}: {note}"
+                yield f"{source.name}: it is JSON, read as plain text; of lines of JSON in a .jsonl file a column is read"
 
     @property
     def notes(self) -> Iterator[str]:

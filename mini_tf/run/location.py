@@ -35,6 +35,7 @@ from mini_tf.system.errors import RunFault, StorageFault, UsageFault
 from mini_tf.system.processor import processor
 from mini_tf.system.safe_files import read_blocks, read_small_file
 
+_ELSE = "choose another name with -n; --fresh makes a new run beside it"
 _LONGEST_NAME, _LONGEST_PATH = 240, 3800
 """Bytes. System limits are 255 and 4095; the rest is for the number of a fresh start and checkpoint files."""
 
@@ -203,16 +204,16 @@ def _refuse_another_run(folder: Path, record: Manifest, identity: Identity) -> N
         raise RunFault.about(folder, f"was started with other defaults: {shown}", hint)
     if changed:
         message = f"was started with another recipe: {shown}"
-        steps = re.fullmatch(r"train\.steps: (\d+) -> (\d+)", shown)
-        more = int(steps[2]) - int(steps[1]) if steps and record.state == "done" else 0
-        further = (
-            f"`minitf pretrain {shlex.quote(str(folder))} --extend {more}` trains it further; or " if more > 0 else ""
-        )
-        raise RunFault.about(folder, message, f"{further}choose another name with -n, or start over with --fresh")
+        hint = _ELSE
+        if record.state == "done" and (steps := re.fullmatch(r"train\.steps: \d+ -> (\d+)", shown)):
+            more, run = int(steps[1]) - (record.step or 0), shlex.quote(str(folder))
+            further = f"`minitf pretrain {run} --extend {more}` trains it further; or "
+            hint = f"{further if more > 0 else f'it has reached step {record.step}; '}{hint}"
+        raise RunFault.about(folder, message, hint)
     if contents := differences(record.hashes, identity.hashes):
         names = ", ".join(line.split(":")[0] for line in contents[:5])
         message = f"was started with other contents of {names}"
-        raise RunFault.about(folder, message, "restore them, choose another name with -n, or start over with --fresh")
+        raise RunFault.about(folder, message, f"restore them, or {_ELSE}")
 
 
 def versions() -> dict[str, str]:

@@ -368,6 +368,9 @@ def test_more_steps_under_the_name_of_a_finished_run_are_answered_with_extend() 
     assert minitf("pretrain", *steps, "train.steps=2").exit_code == 0
     done = minitf("pretrain", *steps, "train.steps=5")
     refused(done, f"train.steps: 2 -> 5; `minitf pretrain {Path('run').resolve()} --extend 3` trains it", exit_code=5)
+    assert minitf("pretrain", "run", "--extend", "3").exit_code == 0
+    refused(minitf("pretrain", *steps, "train.steps=5"), "train.steps: 2 -> 5; it has reached step 5", exit_code=5)
+    refused(minitf("pretrain", *steps, "train.steps=9"), "`minitf pretrain /", " --extend 4` trains it", exit_code=5)
     for others in (("train.steps=1",), ("train.steps=5", "train.seed=1")):
         done = minitf("pretrain", *steps, *others)
         assert done.exit_code == 5

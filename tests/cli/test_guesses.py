@@ -41,6 +41,7 @@ def _among_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("gpt.pt").write_bytes(bytes(9))
     Path("outputs/mine/config.json").write_text("{}")
     Path("other.yaml").write_text("model: {n_layers: 2}\ntrain: {steps: 3}\n")
+    Path("dotted.yaml").write_text("extends: quickstart\noptimizer.lr: 1\n")
     Path("chats.jsonl").write_text('{"messages": [{"role": "user", "content": "Hello"}]}\n')
     for name in ("other.csv", "other.conll"):
         Path(name).write_text("")
@@ -296,6 +297,11 @@ def test_a_guess_is_answered_by_the_right_command(typed: str, answer: str) -> No
         ("import nowhere", "nowhere: not a folder; give a folder with config.json", 5),
         ("export mine -o folder --to huggingface", "leave --to out: the folder is for Hugging Face", 2),
         ("export mine -o folder --to HF", "leave --to out: the folder is for Hugging Face", 2),
+        (
+            "pretrain dotted.yaml",
+            "optimizer.lr: no such key; in a file it is written nested, at the top level: `optim",
+            3,
+        ),
         ("pretrain gpt my.txt", "did you mean 'gpt-nano'?", 2),
         ("pretrain optimizer=adam lr=3e-4", "did you mean optimizer.lr?", 3),
         ("pretrain other.yaml", "other.yaml:1: model: must be a kind, one of", 3),

@@ -632,8 +632,8 @@ def test_a_text_that_changed_between_stop_and_resume_is_another_run(run: Path) -
     text.write_text(original)
     refused(
         done,
-        "was started with other contents of data; restore them, choose another name with -n, or start over with"
-        " --fresh",
+        "was started with other contents of data; restore them, or choose another name with -n; --fresh makes a new"
+        " run beside it",
         exit_code=5,
     )
     assert content(run) == before

@@ -212,6 +212,10 @@ def no_such_key(path: Sequence[str | int], tree: Node) -> str:
     section = section_at(path[:-1], tree)
     names = [*(section.model_fields if section else ())]
     known = list(all_keys(Recipe, tree))
+    if "." in key:
+        outer, *inner = key.split(".")
+        nested = "".join(f"{{{name}: " for name in inner) + "VALUE" + "}" * len(inner)
+        return f"no such key; in a file it is written nested, at the top level: `{outer}: {nested}`"
     if way := OTHER_WAYS.get(key):
         return f"no such key; {way}"
     suggestion = OTHER_NAMES.get(key)
