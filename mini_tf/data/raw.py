@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from mini_tf.data.datasets import Dataset, Reader
 from mini_tf.data.examples import Labels
 from mini_tf.data.formats.columns import fields_setting, missing_column
 from mini_tf.data.formats.data_files import DataFile, MissingFile
-from mini_tf.data.formats.tables import chosen_columns, column_names, is_json, read_columns, rows_of
+from mini_tf.data.formats.tables import chosen_columns, column_names, is_json, read_columns, rows_of, unread_notes
 from mini_tf.data.formats.text_lines import count_bad_bytes
 from mini_tf.data.mixture import split_sources
 from mini_tf.data.split import DataSplit, Examples, Part, limit_training
@@ -28,15 +27,10 @@ from mini_tf.data.tokenization.vocabulary import Roles
 from mini_tf.parallel.dividing import ALONE, Team
 from mini_tf.recipe import sections
 from mini_tf.recipe.corpora import is_mixture, names_in, sources_of
-from mini_tf.recipe.data import LABEL_COLUMNS
 from mini_tf.recipe.kinds import cache_identity
 from mini_tf.system.cache import build_or_load, hash_of, load
 from mini_tf.system.errors import DataFault
 from mini_tf.system.progress import adding_up, show_progress
-from mini_tf.system.strict_json import short
-
-SIMILAR = 0.8
-"""Similarity of a column's name to that of an optional one (difflib's ratio), from which on it seems misspelt."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +88,8 @@ class Files:
         for n, example in enumerate(self.dataset.read(files, self.data, self.corpus, self.labels)):
             n_characters += self.dataset.size(example)
             if n % 256 == 0:
-                before, done = done, min(n_characters, size)
-                advance(done - before)
+                advance(min(n_characters, size) - done)
+                done = min(n_characters, size)
             yield example
         advance(size - done)
 
@@ -105,13 +99,8 @@ class Files:
         listed = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         empty = not any(source.path.stat().st_size for source in self.sources)
         tables = all(source.format in ("csv", "tsv") for source in self.sources)
-        why = (
-            " (an empty file)"
-            if empty and len(names) == 1
-            else " (nothing but a header)"
-            if tables and not empty
-            else ""
-        )
+        why = " (an empty file)" if empty and len(names) == 1 else ""
+        why = " (nothing but a header)" if tables and not empty else why
         unit = "text" if self.dataset.STREAM else self.dataset.UNIT
         return DataFault(f"{self.key}: no {unit} in {listed}{why}", hint=f"name a file with {unit}", where=tuple(names))
 
@@ -126,18 +115,10 @@ class Files:
             if chosen := chosen_columns(source, reader.columns, reader.names):
                 yield f"{chosen}; {fields_setting(self.key)} selects others"
             read = {*read_columns(source, reader.columns), *reader.names.values()}
-            names = column_names(source, reader.columns) if self.dataset.STREAM or self.dataset.FURTHER_TEXTS else ()
-            absent = {*reader.columns.optional}.difference(names)
-            for name in (name for name in names if name not in read):
-                unread, common_name = f"{source.name}: the column {short(name)!r} is not read", name.strip().lower()
-                if common_name in self.dataset.FURTHER_TEXTS:
-                    yield f"{unread}, though it may be a part of the input"
-                elif self.dataset.STREAM and common_name in ("label", *LABEL_COLUMNS):
-                    yield f"{unread}; labels are for tasks: `minitf finetune`"
-                elif near := get_close_matches(common_name, absent, n=1, cutoff=SIMILAR):
-                    yield f"{unread}; did you mean {near[0]!r}?"
+            yield from unread_notes(source, reader.columns, read, self.dataset.FURTHER_TEXTS, self.dataset.STREAM)
             if source.format == "txt" and is_json(source):
-                yield f"{source.name}: it is JSON, read as plain text; of lines of JSON in a .jsonl file a column is read"
+                note = "it is JSON, which is read as plain text; as lines of JSON in a .jsonl file a column is read"
+                yield f"{source.name}: {note}"
 
     @property
     def notes(self) -> Iterator[str]:

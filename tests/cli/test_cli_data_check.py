@@ -138,7 +138,7 @@ TALES = "".join(f"tale {n}\n<|endoftext|>\n" for n in range(20))
 ALPACA = lines({"instruction": f"do {n}", "Input": f"x {n}", "output": "y", "id": n} for n in range(30))
 NLI = lines({"premise": f"a {n}", "hypothesis": "b", "label": "cd"[n % 2], "id": n} for n in range(30))
 UNCLEAR: dict[str, tuple[str, tuple[str, str], tuple[str, str], str]] = {
-    "JSON as text": ("quickstart", (NLI, ""), (TALES, ""), "a.txt: it is JSON, read as plain text"),
+    "JSON as text": ("quickstart", (NLI, ""), (TALES, ""), "a.txt: it is JSON, which is read as plain text"),
     "a list of JSON": (
         "quickstart",
         (json.dumps([{"text": "a"}] * 20), ""),

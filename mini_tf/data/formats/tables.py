@@ -5,8 +5,9 @@ Invalid rows raise DataFault with `file:line`; nothing is repaired.
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from mini_tf.data.formats.columns import Cell, Columns, index_of, missing_column, resolve_alias, select_columns
@@ -14,9 +15,13 @@ from mini_tf.data.formats.conll import is_numbered, sentences
 from mini_tf.data.formats.data_files import DataFile
 from mini_tf.data.formats.parquet import open_parquet, size_of
 from mini_tf.data.formats.text_lines import read_lines
+from mini_tf.recipe.data import LABEL_COLUMNS
 from mini_tf.system import strict_json
 from mini_tf.system.errors import DataFault, raise_first_fault
 from mini_tf.system.limits import format_bytes, limits
+
+SIMILAR = 0.8
+"""Similarity of a column's name to that of an optional one (difflib's ratio), from which on it seems misspelt."""
 
 
 class Row(NamedTuple):
@@ -80,6 +85,25 @@ def column_names(data_file: DataFile, columns: Columns) -> Sequence[str]:
         with open_parquet(data_file.path, data_file.name) as table:
             return table.names
     return []
+
+
+def unread_notes(
+    data_file: DataFile, columns: Columns, read: Collection[str], further_texts: Collection[str], is_text: bool
+) -> Iterator[str]:
+    """Notes on columns that are not `read`: a part of the text perhaps (`further_texts`), labels, or misspelt ones."""
+    names = column_names(data_file, columns) if further_texts or is_text else ()
+    absent = {*columns.optional}.difference(names)
+    for name in (name for name in names if name not in read):
+        unread, common_name = (
+            f"{data_file.name}: the column {strict_json.short(name)!r} is not read",
+            name.strip().lower(),
+        )
+        if common_name in further_texts:
+            yield f"{unread}, though it may be a part of the input"
+        elif is_text and common_name in ("label", *LABEL_COLUMNS):
+            yield f"{unread}; labels are for tasks: `minitf finetune`"
+        elif near := get_close_matches(common_name, absent, n=1, cutoff=SIMILAR):
+            yield f"{unread}; did you mean {near[0]!r}?"
 
 
 def _column_names(columns: Columns, available: Sequence[str], where: str, key: str) -> list[str]:
