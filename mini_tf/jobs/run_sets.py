@@ -125,6 +125,8 @@ def train(resolved: Resolved, options: Options, reporter: Reporter) -> RunResult
             reporter.say(f"already complete: {run.folder} ({size}){lost}; --fresh starts a new run")
             return RunResult(run.folder, run.manifest.metrics)
         start_run(run, identity)
+        fewer = "; train.seeds=1 trains one" if several[0].kind == "seed" else ""
+        reporter.say(f"{size}: {len(several)} models are trained, one after the other{fewer}")
         done: list[FinishedRun] = []
         with StopRequest(reporter.say) as stop:
             for member in several:

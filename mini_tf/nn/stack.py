@@ -103,16 +103,19 @@ class StackSettings(Kind):
         return [AttentionLayer(named(mixer), mixer, self, length, length, causal=causal) for mixer in mixers]
 
     def rules(self) -> Rules:
-        if self.d_k is None and self.d_model % self.n_heads:
-            fitting = [n for n in range(1, min(self.d_model, 64) + 1) if self.d_model % n == 0]
+        needs_pairs, divides = "rotary" in self.positions.APPLIES_TO, self.d_model % self.n_heads == 0
+        width = 2 if needs_pairs and self.d_model % 2 == 0 else 1
+        fitting = [n for n in range(1, min(self.d_model, 64) + 1) if self.d_model % (width * n) == 0]
+        if self.d_k is None and not divides:
             message = f"{self.n_heads} does not divide d_model {self.d_model}; use {_one_of(fitting)}, or give d_k"
             yield Rule("n_heads", message, ("d_model", "d_k"))
         if self.n_kv_heads and self.n_heads % self.n_kv_heads:
             fitting = [n for n in range(1, self.n_heads + 1) if self.n_heads % n == 0]
             message = f"{self.n_kv_heads} does not divide n_heads {self.n_heads}; use {_one_of(fitting)}"
             yield Rule("n_kv_heads", message, ("n_heads",))
-        if "rotary" in self.positions.APPLIES_TO and self.head_dim % 2:
+        if needs_pairs and self.head_dim % 2 and (divides or self.d_k is not None):
             message = f"{self.positions.kind} rotates pairs of dimensions and needs an even d_k, not {self.head_dim}"
+            message += f"; use n_heads {_one_of(fitting)}" if self.d_k is None and width == 2 else ""
             yield Rule("positions", message, ("d_k", "d_model", "n_heads"))
         if self.parallel and (self.norm_place == "post" or not self.residual):
             message = "adds both outputs to the input; use norm_place: pre and residual: true"

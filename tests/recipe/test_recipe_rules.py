@@ -50,6 +50,29 @@ def test_the_length_of_a_run_is_not_judged_by_the_default_of_a_wrong_key(right: 
     assert at_fault(*others, wrong) == [wrong.partition("=")[0]]
 
 
+@pytest.mark.parametrize(
+    ("positions", "width", "heads", "words"),
+    [
+        ("rotary", 48, 5, "5 does not divide d_model 48; use 1, 2, 3, 4, 6, 8, 12 or 24, or give d_k"),
+        ("rotary", 48, 16, "needs an even d_k, not 3; use n_heads 1, 2, 3, 4, 6, 8, 12 or 24"),
+        ("rotary", 49, 7, "needs an even d_k, not 7"),
+        ("learned", 48, 5, "use 1, 2, 3, 4, 6, 8, 12, 16, 24 or 48, or give d_k"),
+        ("learned", 48, 16, None),
+    ],
+)
+def test_numbers_of_heads_that_are_named_fit_the_positions_too(
+    positions: str, width: int, heads: int, words: str | None
+) -> None:
+    model = f"model={{kind: decoder, d_model: {width}, n_heads: {heads}, positions: {positions}}}"
+    if words is None:
+        assert read("quickstart", [model]).recipe.model.n_heads == heads
+        return
+    with pytest.raises(RecipeFault) as refused:
+        read("quickstart", [model])
+    [fault] = refused.value.faults
+    assert fault.endswith(words)
+
+
 def test_patience_needs_more_evaluations_than_the_last() -> None:
     assert at_fault("eval.patience=2", "eval.every_steps=null") == ["eval.patience"]
     assert read("quickstart", ["eval.patience=2", "eval.every_steps=50"]).recipe.eval.patience == 2
