@@ -33,7 +33,7 @@ _SIDES = (("source", "target"), ("src", "tgt"))
 _LANGUAGES = re.compile("ar|bg|cs|da|de|el|en|es|et|fi|fr|he|hi|hu|id|it|ja|ko|nl|no|pl|pt|ro|ru|sk|sl|sv|tr|uk|vi|zh")
 """Codes of languages, which are names of columns of translations."""
 _HEAD_BYTES = 1 << 20
-_HELD_OUT = re.compile(r"\b(val|valid|validation|dev|test)\b", re.I)
+_HELD_OUT = re.compile(r"(?<![a-z])(val|valid|validation|dev|test)(?![a-z])", re.I)
 """In names of files that are probably not to be trained on."""
 
 

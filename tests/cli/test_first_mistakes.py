@@ -14,11 +14,13 @@ from commands import DATA, QUIET, TINY, minitf, refused
 
 from mini_tf.data.formats import data_files
 from mini_tf.data.formats.data_files import find_files
+from mini_tf.inspection._heads import parse_indices
 from mini_tf.recipe import reading
 from mini_tf.recipe.arguments import split_arguments
 from mini_tf.recipe.keys import keys, suggest_key
 from mini_tf.recipe.parsing.key_names import OTHER_NAMES
-from mini_tf.system.errors import DataFault
+from mini_tf.run.task_arguments import command_warning
+from mini_tf.system.errors import DataFault, UsageFault
 
 TEXT = (DATA / "tiny.txt").read_text()
 OPINIONS = [("a nice room", "good"), ("a dull room", "bad"), ("a nice song", "good"), ("a dull song", "bad")]
@@ -351,6 +353,28 @@ def test_a_run_that_gets_another_number_of_steps_begins_anew_and_says_how_it_goe
         assert done.exit_code == 0, done.stderr
         further = f"`minitf pretrain {run} --extend {more}` trains {run} further\n"
         assert (f"warning: this is another run, from scratch; {further}" in done.stderr) == (more is not None)
+
+
+def test_a_file_that_is_called_validation_is_said_to_be_trained_on() -> None:
+    for names, held_out in ((("a.txt", "my_val.txt"), "my_val.txt"), (("a.txt", "values.txt"), None)):
+        resolved = reading.read("quickstart", [f"data.train=[{', '.join(names)}]"])
+        warning = command_warning("pretrain", resolved)
+        assert (warning or "").startswith(f"{held_out} is trained on, too; data.val=") == (held_out is not None)
+        assert (warning is None) == (held_out is None)
+    apart = reading.read("quickstart", ["data.train=[a.txt, val.txt]", "data.val=val.txt"])
+    assert command_warning("pretrain", apart) is None
+
+
+def test_a_head_by_the_name_that_is_printed_is_answered_with_its_options() -> None:
+    with pytest.raises(UsageFault) as refused:
+        parse_indices("--head", "L0H1", 4)
+    assert refused.value.hint == "--layer 0 --head 1"
+
+
+def test_a_tokenizer_is_chosen_by_its_kind_alone() -> None:
+    short, full = (reading.read("quickstart", [f"tokenizer{way}"]).recipe for way in ("=char", "={kind: char}"))
+    assert short == full
+    assert short.tokenizer.kind == "char"
 
 
 def test_a_run_by_its_name_is_itself_and_not_the_fresh_one_beside_it() -> None:

@@ -129,6 +129,13 @@ def test_predict_says_once_how_many_texts_are_cut_and_which_characters_are_unkno
     assert minitf("predict", classifier, "a good film", "fine").stderr == ""
 
 
+def test_a_table_on_stdin_is_warned_of_and_a_text_with_a_comma_is_not(classifier: Path) -> None:
+    for line, warned in (("text,label", True), ("good, but long", False), ("text", False)):
+        done = minitf("predict", classifier, stdin=f"{line}\ngood,fine\n")
+        assert done.exit_code == 0
+        assert ("stdin is read as plain lines, and the first is that of a table" in done.stderr) == warned
+
+
 def test_tags_of_long_sentences_are_all_predicted_so_nothing_is_said(tagger: Path) -> None:
     words, tags = tiny_tasks.NAMES[0]
     done = minitf("predict", tagger, " ".join(words * 40))

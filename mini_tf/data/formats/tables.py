@@ -94,10 +94,8 @@ def unread_notes(
     names = column_names(data_file, columns) if further_texts or is_text else ()
     absent = {*columns.optional}.difference(names)
     for name in (name for name in names if name not in read):
-        unread, common_name = (
-            f"{data_file.name}: the column {strict_json.short(name)!r} is not read",
-            name.strip().lower(),
-        )
+        unread = f"{data_file.name}: the column {strict_json.short(name)!r} is not read"
+        common_name = name.strip().lower()
         if common_name in further_texts:
             yield f"{unread}, though it may be a part of the input"
         elif is_text and common_name in ("label", *LABEL_COLUMNS):
