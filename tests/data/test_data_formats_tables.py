@@ -516,3 +516,13 @@ def test_a_group_without_a_name_is_none(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv", "sentence_good,sentence_bad,UID,linguistics_term\na b,a c,,agreement\n")
     [pair] = read_pairs([str(file)])
     assert (pair.good, pair.bad, pair.groups) == ("a b", "a c", {"linguistics_term": "agreement"})
+
+
+def test_a_single_cell_that_names_a_role_is_a_header_which_lacks_the_others() -> None:
+    asked = columns.Columns(("text", "label"), numbers={"text": "0", "label": "1"})
+    with pytest.raises(DataFault, match=r"no column 'label'; the columns are: text"):
+        columns.select_columns(["text"], asked, "a.csv:1", "--data")
+    with pytest.raises(DataFault, match=r"the columns are: 0 \(no header\)"):
+        columns.select_columns(["a film"], asked, "a.csv:1", "--data")
+    with pytest.raises(DataFault, match=r"the columns are: 0 \(no header\)"):
+        columns.select_columns(["text"], replace(asked, header=False), "a.csv:1", "--data")
