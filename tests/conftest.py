@@ -127,6 +127,17 @@ def quick(pytestconfig: pytest.Config) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny decoder of bytes after one step; tests only read it."""
+    from commands import trained
+
+    def make(folder: Path) -> Path:
+        return trained(folder / "run", "train.steps=1", "model.init_std=0.3")
+
+    return once(tmp_path_factory, "decoder", make)
+
+
+@pytest.fixture(scope="session")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny run that names classes; tests only read it."""
     import tiny_tasks

@@ -199,8 +199,7 @@ def _class_biases(log_probabilities: np.ndarray, truth: np.ndarray) -> np.ndarra
             def f1(value: float, index: int = index, other: np.ndarray = other, score: np.ndarray = score) -> float:
                 return macro_f1(truth, np.where(log_probabilities[:, index] + value > score, index, other), n_classes)
 
-            best = _best_bias(f1, float(bias[index]))
-            bias[index] = best if f1(best) > f1(float(bias[index])) else bias[index]
+            bias[index] = _best_bias(f1, float(bias[index]))
         if (bias == before).all():
             break
     return bias

@@ -68,7 +68,7 @@ class MaskFillGenerator:
 
     streams = False
 
-    def __init__(self, bundle: ModelBundle, options: GenerateOptions, model: Model, first: int = 0) -> None:
+    def __init__(self, bundle: ModelBundle, options: GenerateOptions, model: Model, first: int) -> None:
         self.top_k, self.batch_size = (
             options.explicit.get("top_k", TOP_K),
             options.explicit.get("batch_size", BATCH_SIZE),

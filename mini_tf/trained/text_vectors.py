@@ -54,7 +54,7 @@ class Embedder:
             tokens = pad([rows[number] for number in batch], self.trained.setup.device, left=False)
             vectors[batch] = self._pooled(tokens)
         normalize = normalize or self.trained.recipe.objective.normalizes
-        return F.normalize(vectors, dim=-1) if normalize else vectors
+        return F.normalize(vectors) if normalize else vectors
 
     def _ids(self, text: str) -> list[int]:
         before, behind = self._around

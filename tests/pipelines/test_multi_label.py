@@ -16,6 +16,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from test_datasets_contract import TEXTS
 
 from mini_tf.baselines._measures import features, label_sets, labelled_splits, words
+from mini_tf.pipelines.multi_label_classification import ThresholdFitter
 from mini_tf.recipe.data import Data
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.scores.label_scores import best_cutoffs, crossed_cutoffs, label_set_scores
@@ -80,6 +81,27 @@ def test_a_cutoff_has_the_largest_f1_of_all() -> None:
     crossed = crossed_cutoffs(scores, truth, halves)
     assert crossed[5].tolist() == best_cutoffs(scores[::2], truth[::2]).tolist()
     assert crossed[4].tolist() == best_cutoffs(scores[1::2], truth[1::2]).tolist()
+
+
+def test_thresholds_and_why_there_are_none_are_said_in_words() -> None:
+    def lines(logits: np.ndarray, truth: np.ndarray) -> list[str]:
+        fitter = ThresholdFitter(np.zeros(2), ["a", "b"])
+        fitter._truth, fitter._logits, fitter._halves = [truth], [logits], [n % 2 for n in range(len(truth))]
+        fitter.scores()
+        return fitter.lines
+
+    truth = np.arange(24)[:, None] // [2, 4] % 2 == 1
+    logits = np.where(truth, 3.0, 1.0) * [1, -1] + [
+        0,
+        2,
+    ]  # all seem to have a, of 3 or 1; those with b have -1, the others 1
+    [thresholds, _] = lines(logits, truth)
+    assert (
+        thresholds
+        == f"thresholds a {1 / (1 + np.exp(-2)):.2f}, b {1 / (1 + np.exp(1)):.2f}: macro F1 {1 / 3:.4f} -> {5 / 6:.4f}"
+    )
+    assert lines(logits[:9], truth[:9])[0].endswith("needs 10 examples, and the smaller one has 4")
+    assert lines(logits + np.inf, truth)[0].startswith("no thresholds are fitted: some outputs are not finite")
 
 
 def test_fitted_thresholds_decide_in_predict_and_evaluate(run: Path) -> None:

@@ -73,6 +73,8 @@ def test_the_best_legal_sequence_is_that_of_brute_force(scheme: str, monkeypatch
     rules = TagScheme.of(names, lax)
     assert best_tags(scores, lengths, rules).tolist() == best
     monkeypatch.setattr(_decision_rule, "CHUNK", 30)
+    parts = [lengths[texts] for texts in _decision_rule._chunks(lengths, len(names))]
+    assert all(len(part) == 1 or part.max() * len(part) * len(names) <= 30 for part in parts)
     assert best_tags(scores, lengths, rules).tolist() == best, "in several parts"
 
 

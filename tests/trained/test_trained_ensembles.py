@@ -15,8 +15,11 @@ from tiny_tasks import OPINIONS, opinions
 
 from mini_tf.pipelines._class_pipeline import ClassPipeline
 from mini_tf.run import finding, manifest
+from mini_tf.run.identity import read_recipe
 from mini_tf.run.manifest import Decision
+from mini_tf.trained.ensembles import one_of_ensemble
 from mini_tf.trained.evaluating import decision_notes
+from mini_tf.trained.opening import open_trained
 
 SMALL = (
     *EXACT, "model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}", "log.samples=0", "optimizer.lr=1e-2",
@@ -32,7 +35,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def of_seeds(data: Path) -> tuple[str, ...]:
-    return (*SMALL, "objective=classify", f"data.train={data}", "data.split=25%", "train.seeds=3")
+    return (
+        *SMALL,
+        "objective={kind: classify, label_smoothing: 0.2}",
+        f"data.train={data}",
+        "data.split=25%",
+        "train.seeds=3",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +114,8 @@ def test_other_commands_and_a_seeds_own_folder_have_one_model(seeds: Path, tmp_p
     done = minitf("predict", seeds, "--step", "best", TEXTS[0])
     refused(done, f"use one of its runs: {seeds / 'seed-1'}", exit_code=5)
     copy = Path(shutil.copytree(seeds, tmp_path / "copy"))
+    shutil.copytree(copy / "seed-3", copy / "seed-4")
+    refused(minitf("predict", copy, TEXTS[0]), "has 4 of the 3 runs whose predictions are averaged", exit_code=5)
     shutil.rmtree(copy / "seed-3")
     refused(minitf("predict", copy, TEXTS[0]), "has 2 of the 3 runs whose predictions are averaged", exit_code=5)
 
@@ -118,7 +129,10 @@ def test_an_export_says_that_it_has_one_model_of_an_ensemble(seeds: Path, folds:
         said, folder = f"one of the {n} models of the ensemble is written, that of {line}", tmp_path / str(n)
         assert said in minitf("export", run, "-o", folder, "--to", "safetensors").stderr.splitlines()
         assert f"Note: {said}.\n" in (folder / "README.md").read_text()
-    assert "ensemble" not in minitf("export", median, "-o", tmp_path / "one", "--to", "safetensors").stderr
+    apart = Path(shutil.copytree(seeds, tmp_path / "apart"))  # several seeds, and no ensemble of them
+    file = apart / "resolved.yaml"
+    file.write_text(file.read_text().replace("ensemble: mean", "ensemble: null"))
+    assert one_of_ensemble(apart) is one_of_ensemble(median) is None
 
 
 def test_numbers_of_folds_are_averaged_in_their_unit(folds: Path, data: Path) -> None:
@@ -133,7 +147,10 @@ def test_numbers_of_folds_are_averaged_in_their_unit(folds: Path, data: Path) ->
 
 def test_an_ensemble_of_folds_has_no_validation_data_of_its_own(folds: Path) -> None:
     fault = "is an ensemble of all folds, each of which was trained on most of data.train"
-    refused(minitf("evaluate", folds), fault, "--data FILE", exit_code=5)
+    hint = f"{folds / 'fold-1'} on the validation data of its fold"
+    refused(minitf("evaluate", folds), fault, "--data FILE", hint, exit_code=5)
+    model = finding.model_folder(folds)
+    assert open_trained(folds).recipe == read_recipe(model) != read_recipe(folds)
     assert not any("ensemble" in name for name in manifest.read(folds).metrics)
 
 
