@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TextIO
 
 import pytest
 from hostile import STEERING
@@ -48,11 +48,12 @@ class Done(NamedTuple):
     stderr: str
 
 
-def minitf(*arguments: str | Path, stdin: str = "") -> Done:
+def minitf(*arguments: str | Path, stdin: str | TextIO = "") -> Done:
     """One command, with nobody at a terminal."""
-    streams = [io.TextIOWrapper(io.BytesIO(given), encoding="utf-8") for given in (stdin.encode(), b"", b"")]
+    text = io.BytesIO(stdin.encode() if isinstance(stdin, str) else b"")
+    streams = [io.TextIOWrapper(buffer, encoding="utf-8") for buffer in (text, io.BytesIO(), io.BytesIO())]
     before = sys.stdin, sys.stdout, sys.stderr, sys.argv
-    sys.stdin, sys.stdout, sys.stderr = streams
+    sys.stdin, sys.stdout, sys.stderr = streams if isinstance(stdin, str) else (stdin, *streams[1:])
     sys.argv = ["minitf", *map(str, arguments)]
     try:
         main()

@@ -103,7 +103,8 @@ def usual_signals() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def quick(pytestconfig: pytest.Config) -> Iterator[None]:
     """Without what takes most of a tiny run's time: waiting for the disk, which nobody unplugs here, baselines, steps
-    that are timed for seconds, and seeds of devices that are not there, for each of which torch writes down the stack.
+    that are timed for seconds, the machine's peak FLOP/s, which test_cost.py measures, and seeds of devices that are
+    not there, for each of which torch writes down the stack.
 
     And without lines about waits, which depend on the clock; test_waits.py has those.
     """
@@ -119,6 +120,7 @@ def quick(pytestconfig: pytest.Config) -> Iterator[None]:
         for module, name in ((run_cost, "MEASURED_SECONDS"), (lengths, "MEASURED_SECONDS")):
             patch.setattr(module, name, 0.01)
         patch.setattr(steps, "EVALUATION_SECONDS", 0.01)
+        patch.setattr(run_cost, "peak_flops", lambda device, dtype: 1e11)
         patch.setattr(finishing, "baselines_of", lambda parts, check: baselines.Baselines())
         patch.setattr(baselines, "baselines_of_trained", lambda trained, store, note: baselines.Baselines())
         if pytestconfig.option.markexpr != "gpu":
@@ -143,6 +145,14 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import tiny_tasks
 
     return once(tmp_path_factory, "classifier", tiny_tasks.classifier)
+
+
+@pytest.fixture(scope="session")
+def assistant(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that knows a few conversations by heart; tests only read it."""
+    import conversations
+
+    return once(tmp_path_factory, "assistant", conversations.learnt_in)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -126,7 +127,7 @@ def keys(
     console.output("\n".join(_row(key, width) for key in chosen), result=[vars(key) for key in chosen])
 
 
-def _with_word(word: str, known: "list[Key]") -> "list[Key]":
+def _with_word(word: str, known: "Sequence[Key]") -> "list[Key]":
     """The keys with a word, or the beginning of one, in their names, else in their meaning; or that it stands for."""
     from mini_tf.recipe.parsing.key_names import OTHER_NAMES
 

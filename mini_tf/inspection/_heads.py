@@ -182,8 +182,7 @@ def _role_masks(units: Sequence[Hashable], i: Tensor, j: Tensor) -> dict[str, Te
 
 def _mean(values: Tensor, rows: Tensor) -> list[float | None]:
     """Mean of (H, L) over the selected rows, by head; None without rows or with a NaN."""
-    means = values[:, rows].mean(dim=1)
-    return [None if torch.isnan(mean) else float(mean) for mean in means]
+    return [None if math.isnan(mean) else mean for mean in values[:, rows].mean(dim=1).tolist()]
 
 
 N_ROWS = 16

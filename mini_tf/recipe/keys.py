@@ -3,12 +3,14 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticUndefined, core_schema
 
+from mini_tf.recipe.kind_folders import FoundKind, added_kinds
 from mini_tf.recipe.kinds import Kind, Section, listing
 from mini_tf.recipe.parsing.key_names import OTHER_NAMES
 from mini_tf.recipe.parsing.merging import is_whole_section, kinds_at, may_be_null, section_of
@@ -29,9 +31,14 @@ class Key:
     kinds: tuple[str, ...] = ()
 
 
-def keys() -> list[Key]:
+def keys() -> tuple[Key, ...]:
     """Every key of a recipe; imports all kinds."""
-    return list(_keys_of([(None, Recipe)], ""))
+    return _keys_with(added_kinds())
+
+
+@cache
+def _keys_with(added: tuple[FoundKind, ...]) -> tuple[Key, ...]:
+    return tuple(_keys_of([(None, Recipe)], ""))
 
 
 def suggest_key(option: str) -> str | None:

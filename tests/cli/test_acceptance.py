@@ -33,7 +33,7 @@ def test_the_acceptance_script_passes(tmp_path: Path, monkeypatch: pytest.Monkey
     """On a machine that is taken away after the first save of the run `big`, and again after the second."""
     shutil.copytree(ROOT / "tests" / "data", tmp_path / "tests" / "data")
     (tmp_path / "tests" / "data" / "long.yaml").write_text(
-        "extends: tiny.yaml\ntrain: {steps: 60}\neval: {every_steps: 20}\n"
+        "extends: tiny.yaml\ntrain: {steps: 6}\neval: {every_steps: 2}\n"
     )
     (tmp_path / "tmp").mkdir()
     big, lost, save = tmp_path / "tmp" / "big", tmp_path / "tmp" / "lost", Run.save
@@ -47,7 +47,7 @@ def test_the_acceptance_script_passes(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Run, "save", save_and_lose_the_machine)
     monkeypatch.setenv("TMP", str(tmp_path / "tmp"))
     python = f"""python() {{ '{sys.executable}' "$@"; }}\n"""
-    script = shell.run(python + SCRIPT, tmp_path)
+    script = shell.run(python + SCRIPT.replace("train.steps=200", "train.steps=60"), tmp_path)
     assert script.returncode == 0, script.stderr
     assert script.stdout.splitlines()[-4:] == [f"{tmp_path / 'tmp' / 'out dir'}", *[f"{big}"] * 3]
     assert "already complete" in script.stderr
@@ -109,13 +109,13 @@ def test_a_diverged_run_is_7_and_says_where(tmp_path: Path) -> None:
 
 
 def test_a_run_with_a_disk_that_fills_is_6_and_the_same_command_continues(tmp_path: Path) -> None:
-    recipe = ("train.steps=20", "eval.every_steps=5")
+    recipe = ("train.steps=4", "eval.every_steps=1")
     whole = trained(tmp_path / "whole", *recipe)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Disk, "free", lambda self, folder: 0 if (folder / "step-00000010").exists() else 1 << 40)
+        patch.setattr(Disk, "free", lambda self, folder: 0 if (folder / "step-00000002").exists() else 1 << 40)
         full = minitf("pretrain", TINY, *QUIET, *recipe, "-d", tmp_path / "run")
     assert full.exit_code == 6
-    assert "the last checkpoint is step 10" in full.stderr
+    assert "the last checkpoint is step 2" in full.stderr
     trained(tmp_path / "run", *recipe)
     for name in ("metrics.jsonl", "model.safetensors"):
         assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes()

@@ -8,7 +8,6 @@ import os
 import pty
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,16 +35,12 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.trained.opening import open_trained
 
 TEXT = "the cat heard the bear"
+MARKUP = "</script><img src=x onerror=alert(1)> ]]> &lt; \"'&"
 HOSTILE = [
-    "\x1b[31mred",
-    "\x9b31m",
-    "[/INST] [bold]x[/bold] [link=a]",
-    "a \u202e b",
-    "$x$ $\\frac{",
-    "</script><img src=x onerror=alert(1)> ]]> &lt; \"'&",
-    "漢字 🙂 e\u0301",
-    "</s> [MASK] <pad>",
-    "tab\tnew\nline\r\u2028",
+    "\x1b[31mred \x9b31m a \u202e b tab\tnew\nline\r\u2028",
+    "[/INST] [bold]x[/bold] [link=a] $x$ $\\frac{",
+    MARKUP,
+    "漢字 🙂 e\u0301 </s> [MASK] <pad>",
     "x" * 2000,
 ]
 
@@ -228,7 +223,8 @@ def test_hostile_texts_come_back_exactly_and_reach_no_picture_raw(run: Path, tmp
     assert read(sample) == text.encode()[:47]
     if len(text.encode()) < 48:
         assert sample["words"] == ["</s>", *text.split()]
-    drawn = inspect(run, text, "--words", "-o", tmp_path / "maps.svg", "--describe", "--color", "always")
+    options = ("--words", "--head", "0", "--layer", "0", "--describe", "--color", "always")
+    drawn = inspect(run, text, *options, "-o", tmp_path / "maps.svg")
     picture = inspect(run, text, "--words", "--color", "never")
     assert (drawn.exit_code, picture.exit_code) == (0, 0)
     svg = (tmp_path / "maps.svg").read_text()
@@ -268,11 +264,10 @@ def test_a_query_shows_where_one_word_looks_in_every_head(run: Path, tmp_path: P
         "note: 'cat' matches 2 words: 'cat,' (1), 'cat.' (4); the last is shown\n"
         in inspect(run, both, "--query", "cat").stderr
     )
-    shown = inspect(run, TEXT, "--query", "the", "-o", tmp_path / "fan.png", "-o", tmp_path / "fan.svg")
+    shown = inspect(run, TEXT, "--query", "the", "-o", tmp_path / "fan.svg")
     assert "note: 'the' matches 2 words: 'the' (1), 'the' (4); the last is shown\n" in shown.stderr
     assert shown.stdout == ""
     assert re.search(r"^ *>the ", inspect(run, TEXT, "--query", "the").stdout, re.M)
-    assert (tmp_path / "fan.png").read_bytes().startswith(b"\x89PNG")
     assert ">heard</text>" in (drawn := (tmp_path / "fan.svg").read_text())
     assert ">bear</text>" not in drawn, "it stands behind the query"
 
@@ -346,29 +341,28 @@ def test_a_terminal_says_how_many_of_the_heads_it_shows(tmp_path: Path) -> None:
 
 
 def test_pictures_name_the_run_the_step_the_heads_and_the_text(run: Path, tmp_path: Path) -> None:
+    text = "a cat"
     for file, title, *options in (
         ("all.svg", "decoder self-attention, run decoder, step 3"),
         ("one.svg", "decoder self-attention L1 H0, run decoder, step 3", "--layer", "1", "--head", "0"),
         ("fan.svg", "run decoder, step 3: decoder self-attention of one word: cat", "--query", "cat"),
     ):
-        done = inspect(run, TEXT, "--step", "3", *options, "-o", tmp_path / file)
+        done = inspect(run, text, "--step", "3", *options, "-o", tmp_path / file)
         assert (done.exit_code, done.stdout, done.stderr) == (0, "", f"written: {tmp_path / file}\n")
         drawn = (tmp_path / file).read_text()
-        assert all(f">{said}</text>" in drawn for said in (title, TEXT))
+        assert all(f">{said}</text>" in drawn for said in (title, text))
     assert ">L1 H1" in (tmp_path / "all.svg").read_text()
-    said = inspect(run, TEXT, "-o", tmp_path / "said.svg", "--describe").stdout
+    said = inspect(run, text, "-o", tmp_path / "said.html", "--describe").stdout
     assert said.startswith("4 heads, roles on repeated random tokens: ")
 
 
-def test_a_picture_can_be_dark_untitled_and_a_pdf(run: Path, tmp_path: Path) -> None:
+def test_a_picture_can_be_dark_and_untitled(run: Path, tmp_path: Path) -> None:
     pictures = {}
-    for n, options in enumerate((("--dark",), ("--no-title",))):
-        files = [tmp_path / f"{n}.svg", tmp_path / f"{n}.pdf"]
-        done = inspect(run, TEXT, *options, *(part for file in files for part in ("-o", file)))
+    for option in ("--dark", "--no-title"):
+        done = inspect(run, "a cat", option, "-o", tmp_path / f"{option}.svg")
         assert done.exit_code == 0, done.stderr
-        pictures[options] = files[0].read_text()
-        assert files[1].read_bytes().startswith(b"%PDF")
-    assert [TEXT in picture for picture in pictures.values()] == [True, False]
+        pictures[option] = (tmp_path / f"{option}.svg").read_text()
+    assert ["a cat" in picture for picture in pictures.values()] == [True, False]
     assert [">L1 H1" in picture for picture in pictures.values()] == [True, True]
     assert [DARK.paper in picture for picture in pictures.values()] == [True, False]
     for option in ("--dark", "--no-title"):
@@ -402,28 +396,25 @@ def test_all_steps_show_how_heads_form(run: Path) -> None:
 def test_files_are_written_whole_and_only_pictures_of_minitf_again_without_force(run: Path, tmp_path: Path) -> None:
     names = [tmp_path / f"maps.{suffix}" for suffix in ("png", "svg", "pdf", "html", "json", "safetensors")]
     asked = [part for name in names for part in ("-o", name)]
-    done = inspect(run, TEXT, *asked, "--layer", "1", "--head", "0")
+    done = inspect(run, "a cat", *asked, "--layer", "1", "--head", "0")
     assert done.exit_code == 0, done.stderr
     before = [name.read_bytes() for name in names]
-    for name in names[4:]:
-        refused = inspect(run, TEXT, "-o", name)
+    assert before[2].startswith(b"%PDF")
+    assert inspect(run, "cats", *asked[:8]).exit_code == 0
+    assert [name.read_bytes() == old for name, old in zip(names, before, strict=True)] == [False] * 4 + [True] * 2
+    for name in names[:4]:
+        name.write_bytes(b"of another tool")
+    for name in names:
+        refused = inspect(run, "cats", "-o", name)
         assert (refused.exit_code, refused.stdout) == (2, "")
         assert f"{name.name}: exists; --force overwrites it" in refused.stderr
-    assert [name.read_bytes() for name in names] == before
-    for name in names[:4]:
-        assert inspect(run, TEXT, "-o", name).exit_code == 0
-        assert name.read_bytes() != before[names.index(name)]  # of both layers
-        name.write_bytes(b"of another tool")
-        assert inspect(run, TEXT, "-o", name).exit_code == 2
-    for name in names[4:]:
-        name.write_bytes(b"of another tool")
-    assert inspect(run, TEXT, *asked, "--layer", "1", "--head", "0", "--force").exit_code == 0
+    assert inspect(run, "a cat", *asked, "--layer", "1", "--head", "0", "--force").exit_code == 0
     assert [name.read_bytes() for name in names] == before
     assert sorted(tmp_path.iterdir()) == sorted(names)
 
 
 def test_the_page_has_the_weights_of_all_texts_and_checkpoints(run: Path, tmp_path: Path) -> None:
-    page, texts = tmp_path / "page.html", (TEXT, HOSTILE[5])
+    page, texts = tmp_path / "page.html", (TEXT, MARKUP)
     assert inspect(run, *texts, "--step", "all", "-o", page).exit_code == 0
     samples = result(run, *texts, "--step", "all", "--full")["samples"]
     contents, maps = contents_of(page.read_bytes()), iter(maps_of(page.read_bytes()))
@@ -441,15 +432,13 @@ def test_the_page_has_the_weights_of_all_texts_and_checkpoints(run: Path, tmp_pa
     assert re.fullmatch(r"L1H0/q\d", contents_of(page.read_bytes())["opens"])
 
 
-def test_the_maps_file_has_the_same_bytes_from_another_process(run: Path, tmp_path: Path) -> None:
-    texts = (TEXT, "漢字 🙂")
+def test_the_maps_file_has_the_weights_and_the_same_bytes_each_time(run: Path, tmp_path: Path) -> None:
+    texts, files = (TEXT, "漢字 🙂"), [tmp_path / "first.safetensors", tmp_path / "again.safetensors"]
     sample = result(run, *texts, "--full", "--words")["samples"][1]
-    assert inspect(run, *texts, "--words", "-o", tmp_path / "here.safetensors").exit_code == 0
-    options = ("--words", "-q", "-o", tmp_path / "there.safetensors")
-    command = [sys.executable, "-m", "mini_tf", "inspect-attention", run, *texts, *options]
-    subprocess.run(command, check=True, capture_output=True, timeout=600, env=os.environ | {"PYTHONHASHSEED": "7"})
-    assert (tmp_path / "here.safetensors").read_bytes() == (tmp_path / "there.safetensors").read_bytes()
-    with safe_open(tmp_path / "here.safetensors", framework="numpy") as file:
+    for maps in files:
+        assert inspect(run, *texts, "--words", "-o", maps).exit_code == 0
+    assert files[0].read_bytes() == files[1].read_bytes()
+    with safe_open(files[0], framework="numpy") as file:
         assert list(file.metadata()) == ["minitf"]
         about = json.loads(file.metadata()["minitf"])
         layer = file.get_tensor("s0001/decoder.self/L01")

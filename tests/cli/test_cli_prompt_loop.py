@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import conversations
 import pytest
 from commands import ROOT, minitf, refused, trained
 from processes import Command
@@ -300,9 +299,9 @@ def test_retry_answers_the_last_prompt_with_another_seed(decoder: Path) -> None:
     assert "/retry: greedy decoding does not depend on the seed" in said[2]
 
 
-def test_a_chat_is_remembered_until_it_is_reset(tmp_path: Path) -> None:
+def test_a_chat_is_remembered_until_it_is_reset(assistant: Path) -> None:
     """Each answer is that to all messages so far; /retry answers the last one again, and JSON is a chat of its own."""
-    run, options = conversations.learnt_in(tmp_path), ("--greedy", "--max-new-tokens", "6")
+    run, options = assistant, ("--greedy", "--max-new-tokens", "6")
     other = json.dumps({"messages": [{"role": "user", "content": "turn red"}]})
     typed = ("turn red blue", "turn sun tree", other, "turn bird", "/reset", "turn sun tree")
     answers, _ = in_the_loop(*typed)(run, *options)

@@ -4,6 +4,7 @@ Ctrl-C is answered.
 
 import io
 import json
+import os
 import re
 import signal
 import subprocess
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from commands import QUIET, TINY, minitf, trained
 from data_of import dataset_of
+from processes import Command
 
 from mini_tf.cli.terminal import console, loading, waits
 from mini_tf.cli.terminal.waits import AGAIN, waits_of
@@ -247,15 +249,18 @@ except KeyboardInterrupt:
 def test_ctrl_c_is_answered_before_the_step_is_over(tmp_path: Path) -> None:
     """The line comes first, then the save."""
     steps = ("train.steps=100000", "eval.every_steps=100000")
-    words = [sys.executable, "-m", "mini_tf", "pretrain", TINY, *QUIET, *steps, "-d", str(tmp_path / "run")]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    assert process.stderr is not None
-    lines = [process.stderr.readline()]
-    while not lines[-1].startswith("step "):
-        lines.append(process.stderr.readline())
-        assert lines[-1], "".join(lines)
-    process.send_signal(signal.SIGINT)
-    rest = process.communicate(timeout=300)[1].splitlines()
+    reads, writes = os.pipe()
+    words = ["pretrain", TINY, *QUIET, *steps, "-d", str(tmp_path / "run")]
+    process = Command(words, os.environ, stdout=subprocess.DEVNULL, stderr=writes)
+    os.close(writes)
+    with open(reads) as stderr:
+        lines = [stderr.readline()]
+        while not lines[-1].startswith("step "):
+            lines.append(stderr.readline())
+            assert lines[-1], "".join(lines)
+        process.send_signal(signal.SIGINT)
+        rest = stderr.read().splitlines()
+    process.wait()
     answers = [
         number
         for number, line in enumerate(rest)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import minitf, refused, results, tiny_model, trained
-from conversations import BY_HEART, learnt_in, turned
+from conversations import BY_HEART, turned
 from data_of import both, dataset_of
 from test_generation_text_generator import Parrot
 from test_models import model_of
@@ -41,8 +41,8 @@ def writer_of(context: int, tokenizer: Tokenizer = BYTES) -> TextGenerator:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return learnt_in(tmp_path_factory.mktemp("turning"))
+def run(assistant: Path) -> Path:
+    return assistant
 
 
 @pytest.fixture(scope="module")

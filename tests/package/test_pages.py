@@ -21,7 +21,7 @@ from shared import once
 
 from mini_tf.cli.app import app
 from mini_tf.cli.usage.commands import COMMANDS
-from mini_tf.cost import lengths, run_cost
+from mini_tf.cost import lengths
 from mini_tf.parallel import launching
 from mini_tf.recipe.arguments import presets
 from mini_tf.recipe.corpora import CorpusSettings
@@ -78,7 +78,6 @@ def ran(page: str, factory: pytest.TempPathFactory) -> tuple[Path, str]:
         pages.prepare(folder)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(CorpusSettings, "corpus", short_corpus)
-            patch.setattr(run_cost, "peak_flops", lambda device, dtype: 1e11)  # takes seconds; test_cost.py measures it
             patch.setattr(lengths, "MIN_REPETITIONS", 1)
             patch.setattr(launching, "subprocess", launched_by_forks())
             done = shell.run("\n".join(few_steps(block) for block in pages.blocks(page)), folder)

@@ -16,7 +16,6 @@ import numpy as np
 import openai
 import pytest
 from commands import minitf, refused, results, tiny_model, trained
-from conversations import learnt_in
 from hang import SECONDS, ending
 from httpx import ASGITransport, AsyncClient
 from processes import Command
@@ -40,11 +39,6 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(tmp_path_factory.mktemp("runs") / "encoder", "train.steps=5", tiny_model("encoder"))
-
-
-@pytest.fixture(scope="module")
-def chats(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return learnt_in(tmp_path_factory.mktemp("turning"))
 
 
 def client(run: Path, **limits: Any) -> TestClient:
@@ -133,10 +127,10 @@ def test_200_requests_of_16_openai_clients_are_answered_as_by_generate(decoder: 
     assert sum(asyncio.run(all_clients())) == 200
 
 
-def test_a_chat_is_answered_as_by_generate(chats: Path) -> None:
+def test_a_chat_is_answered_as_by_generate(assistant: Path) -> None:
     messages = [{"role": "user", "content": "turn red blue"}]
-    expected = mini_tf.load(chats).generate({"messages": messages}, greedy=True)
-    with client(chats) as web:
+    expected = mini_tf.load(assistant).generate({"messages": messages}, greedy=True)
+    with client(assistant) as web:
         asked = {"messages": messages, "temperature": 0}
         choice = web.post("/v1/chat/completions", json=asked).json()["choices"][0]
         assert choice["message"] == {"role": "assistant", "content": expected}
