@@ -9,6 +9,7 @@ import io
 import warnings
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -163,7 +164,12 @@ def add_axes(figure: Figure, left: float, top: float, width: float, height: floa
 
 def text_width(text: str, size: float = TEXT_SIZE) -> float:
     """Width in inches, at most: hinting makes the text of a PNG up to 3 % wider."""
-    properties = FontProperties(family=font_families(), size=size)
+    return _text_width(text, size, tuple(font_families()))
+
+
+@lru_cache(maxsize=10_000)
+def _text_width(text: str, size: float, families: Sequence[str]) -> float:
+    properties = FontProperties(family=[*families], size=size)
     width, _, _ = TextToPath().get_text_width_height_descent(text, properties, ismath=False)
     return 1.03 * float(width) / 72
 

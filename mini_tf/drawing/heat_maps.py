@@ -125,6 +125,8 @@ def _mark(axes: Axes, marks: Marks, cell: float) -> None:
         (marks.rings, 0.7, "o", "-"),
         (marks.dotted_rings, 0.7, "o", ":"),
     ):
+        if not cells:
+            continue  # an empty collection would take as long as a map
         rows, columns = [row for row, _ in cells], [column for _, column in cells]
         for color, width in (("white", 2.4), ("#d0104c", 1.2)):
             line: dict[str, Any] = {

@@ -50,7 +50,7 @@ class MapSection:
     def first(self) -> Panel:
         return self.maps[0][0]
 
-    @property
+    @cached_property
     def heading(self) -> str:
         return figure_caption(self.first.group, 60)
 

@@ -17,6 +17,7 @@ from mini_tf.drawing.classifier_plots import draw_calibration, draw_confusion
 from mini_tf.drawing.curves import draw_curves, draw_learning_curves, draw_searched, loss_curves
 from mini_tf.drawing.heat_maps import draw
 from mini_tf.drawing.look import DARK, LIGHT, Look, drawn_as, luminance, text_color_on
+from mini_tf.drawing.map_layout import layout_of
 from mini_tf.drawing.panel import Curves, Marks, Panel, PanelGrid, QueryWeights, Scale
 from mini_tf.drawing.plotting import figure_label
 
@@ -81,10 +82,16 @@ def test_title_and_notes_stand_above_the_maps_and_the_color_bar_right_of_them() 
         assert lower + 0.2 < height
 
 
-def test_without_a_title_the_maps_begin_at_the_top() -> None:
+def test_without_titles_the_maps_begin_at_the_top_and_no_figure_has_one() -> None:
     with drawn_as(Look(titled=False)):
         figure = grid(Panel("t", ROWS, COLUMNS, VALUES, "a note", marks=MARKS))
-    assert figures.texts(figure) == []
+        query = query_figure(VALUES[:, :2], [("L0", "H0"), ("L0", "H1")])
+        curves = drawn(lambda: draw_curves([Curves("title", [1, 2], "x", "y", {"": [1, 2]})], "svg"))
+        losses = drawn(lambda: loss_curves({"a": ([], [(2, 3.5)])}, "nats", "svg"))
+        confusion = drawn(lambda: draw_confusion(np.eye(2, dtype=int), ROWS, "title", "svg"))
+        calibration = drawn(lambda: draw_calibration(*np.ones((3, 2)), 0.1, "title", "svg"))
+    assert [figures.texts(part) for part in (figure, curves, losses, confusion, calibration)] == [[]] * 5
+    assert figures.texts(query) == ["L0"]
     assert maps(figure)[0].place[1] < 0.4
     assert maps(figure)[0].title == "t"
 
@@ -114,14 +121,23 @@ def test_kinds_of_attention_are_sections_whose_labels_stand_once() -> None:
 
 
 def test_names_that_do_not_fit_are_listed_unless_they_are_their_indices() -> None:
-    names = [f"!{i}" for i in range(60)]
-    numbers = [str(i) for i in range(60)]
-    listed = " ".join(figures.texts(grid(*[Panel("", names, numbers, np.eye(60), tokens=False)] * 25)))
-    assert "Names:  [0]!0 !1" in listed
-    assert listed.count("[0]") == 1
-    assert "Names:  [0]1 2" in " ".join(
-        figures.texts(grid(*[Panel("", numbers[1:], numbers[1:], np.eye(59), tokens=False)] * 25))
-    )
+    def listed(rows: list[str], columns: list[str], **options: Any) -> tuple[list[dict[int, str]], str]:
+        """The labels of columns of four maps, and the texts of the figure."""
+        panels = [Panel("", rows, columns, np.eye(len(rows), len(columns)), line=n // 2, **options) for n in range(4)]
+        figure = drawn(lambda: draw(PanelGrid(panels, Scale(), "t", f"a text of {len(columns)} tokens"), "svg"))
+        return [part.columns for part in maps(figure)], " ".join(" ".join(figures.texts(figure)).split())
+
+    words, names, numbers = ([f"{letter}{i}" for i in range(150)] for letter in ("token", "!", ""))
+    labels, text = listed(numbers[:1], words)
+    assert labels[:2] == [{}, {}]
+    assert labels[2] == labels[3] == {i: str(i) for i in labels[2]}
+    step = sorted(labels[2])[1]
+    assert [*labels[2]] == [*range(0, 150, step)]
+    assert "a text of 150 tokens" in text
+    assert text.endswith(" ".join(f"[{i}]{word}" if i % step == 0 else word for i, word in enumerate(words)))
+    assert "Names: [0]!0 !1" in (shown := listed(names, numbers, tokens=False)[1])
+    assert shown.count("[0]") == 1
+    assert "Names: [0]1 2" in listed(numbers[1:], numbers[1:], tokens=False)[1]
 
 
 def test_a_truncated_caption_is_as_long_as_fits() -> None:
@@ -190,14 +206,16 @@ def test_panels_have_cells_of_one_size_and_do_not_overlap(alike: bool) -> None:
 
 
 def test_panels_are_almost_square_unless_their_number_across_is_given() -> None:
-    def columns(n: int, across: int | None) -> int:
-        return len({one.place[0] for one in maps(grid(*[Panel("", ROWS, COLUMNS, VALUES)] * n, across=across))})
+    def columns(n: int, across: int | None) -> list[int]:
+        panels = [Panel("", ROWS, COLUMNS, VALUES, line=across and i // across) for i in range(n)]
+        [[section]] = layout_of(panels).lines
+        return [len(line) for line in section.maps]
 
-    assert [columns(n, None) for n in (1, 2, 4, 5)] == [1, 2, 2, 3]
-    assert [columns(n, 4) for n in (3, 5)] == [3, 4]
+    assert [columns(n, None) for n in (1, 2, 4, 5)] == [[1], [2], [2, 2], [3, 2]]
+    assert [columns(n, 4) for n in (3, 5)] == [[3], [4, 1]]
 
 
-@pytest.mark.parametrize(("panels", "tokens"), [(1, 3), (1, 300), (4, 30), (25, 60)])
+@pytest.mark.parametrize(("panels", "tokens"), [(1, 3), (1, 300), (4, 30), (4, 150)])
 def test_labels_stand_at_their_rows_and_fit_whatever_the_size(panels: int, tokens: int) -> None:
     words = [f"word{i}" for i in range(tokens)]
     values = np.arange(tokens * tokens, dtype=float).reshape(tokens, tokens) / tokens**2
@@ -219,6 +237,16 @@ def test_labels_stand_at_their_rows_and_fit_whatever_the_size(panels: int, token
         assert len({*gaps}) <= 1
         assert not len(gaps) or gaps[0] * cell >= 0.112, "lines of text do not overlap: they have 6 points or more"
     np.testing.assert_array_equal(found[-1].values, values)
+
+
+def test_words_as_long_as_they_get_and_400_heads_stay_under_30_inches() -> None:
+    words = ["W" * 30] * 150
+    assert max(grid(Panel("t", words, words, np.eye(150))).get_size_inches()) < 30
+    figure = query_figure(np.full((400, 2), 0.5), [("L0", f"H{i}") for i in range(400)])
+    assert max(figure.get_size_inches()) < 30
+    named = [label.get_text() for label in figure.axes[1].get_yticklabels()]
+    assert 100 <= len(named) <= 200
+    assert named[0] == "H0"
 
 
 def test_marks_grow_with_the_cells_and_lie_within_them() -> None:
@@ -269,7 +297,7 @@ def test_lines_of_a_query_lead_from_it_to_its_keys_by_head() -> None:
     assert (boxes[0].x0, boxes[0].x1) == (boxes[1].x0, boxes[1].x1)
 
 
-@pytest.mark.parametrize(("layers", "heads"), [(1, 30), (6, 8), (30, 1)])
+@pytest.mark.parametrize(("layers", "heads"), [(1, 30), (6, 2), (11, 1)])
 def test_layers_of_a_query_stand_apart_and_no_color_repeats(layers: int, heads: int) -> None:
     names = [(f"L{layer}", f"H{head}") for layer in range(layers) for head in range(heads)]
     weights = np.arange(layers * heads * 3).reshape(-1, 3) / 1000
