@@ -218,13 +218,13 @@ def unknown_to_transformers(folder: Path) -> frozenset[str]:
         return frozenset()
     package = Path(transformers.__path__[0])
     files = [*package.joinpath(*settings[named].__module__.split(".")[1:-1]).glob("*.py"), *package.glob("*.py")]
-    return frozenset(config.values) - _words_of(tuple(files))
+    return frozenset(config.values).difference(*map(_words_of, files))
 
 
 @cache
-def _words_of(files: tuple[Path, ...]) -> frozenset[str]:
-    """All words of source files of transformers."""
-    return frozenset(word for file in files for word in re.findall(r"\w+", file.read_text(encoding="utf-8")))
+def _words_of(file: Path) -> frozenset[str]:
+    """All words of a source file of transformers."""
+    return frozenset(re.findall(r"\w+", file.read_text(encoding="utf-8")))
 
 
 def _installed() -> Any:

@@ -101,7 +101,7 @@ def _listed(pattern: str, names: Sequence[str]) -> str:
 
 
 Built = TypeVar("Built")
-_FILLS = {"normal_", "uniform_", "trunc_normal_", "bernoulli_"}
+_FILLS = {"normal_", "uniform_", "kaiming_uniform_", "trunc_normal_", "bernoulli_"}
 
 
 class _SkipInit(TorchFunctionMode):

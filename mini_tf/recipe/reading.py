@@ -48,6 +48,7 @@ _PATHS = (
     ("objective", "teacher"),
 )
 """Keys whose values are files or runs."""
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _RUN_SUFFIX = re.compile(r"-[0-9a-f]{6}(\.[0-9]+)?$")
 
 
@@ -131,7 +132,13 @@ def read_data(run_data: Data, objective: ObjectiveSettings, data: str | None, fi
 def dump(recipe: Recipe) -> str:
     """The complete recipe as YAML (resolved.yaml), which resolves to an equal Recipe."""
     plain = recipe.model_dump(mode="json")
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=1 << 30)
+    written = _as_text(plain, _Dumper)
+    return written if "\\" not in written else _as_text(plain, yaml.SafeDumper)  # libyaml escapes emoji
+
+
+def _as_text(plain: dict[str, Any], dumper: Any) -> str:
+    text: str = yaml.dump(plain, Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 30)
+    return text
 
 
 def _find(recipe: str | Path) -> tuple[Path, str, str]:

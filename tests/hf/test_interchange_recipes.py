@@ -101,8 +101,9 @@ def test_a_setting_that_a_family_lacks_is_named_with_all_others(change: str, rea
 
 
 SMALL = (
-    *("train.steps=3", "train.context=24", "train.batch_tokens=200", "eval.tokens=100", "schedule.warmup=0"),
-    *("model.d_model=16", "model.n_layers=1", "model.n_heads=2", "model.init=scaled", "model.init_std=0.3"),
+    *("train.steps=3", "train.context=24", "train.batch_tokens=200", "eval={tokens: 100, translations: 0}"),
+    *("schedule.warmup=0", "model.d_model=16", "model.n_layers=1", "model.n_heads=2"),
+    *("model.init=scaled", "model.init_std=0.3"),
 )
 WORDS = [f"The cat {n} sat. It was red." for n in range(40)]
 ROWS: dict[str, list[dict[str, Any]]] = {

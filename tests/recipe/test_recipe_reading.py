@@ -4,8 +4,10 @@ back.
 
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -310,7 +312,7 @@ def test_a_shipped_recipe_is_short_valid_and_survives_the_way_through_its_dump(n
 CHANGES = {
     "generate": {
         "prompt": st.text(
-            st.characters(exclude_categories=["Cs", "Cc", "Cn"]) | st.sampled_from("\n\t'\"#: "), max_size=30
+            st.characters(exclude_categories=["Cs", "Cc", "Cn"]) | st.sampled_from("\n\t'\"#: 🙂"), max_size=30
         )
     },
     "optimizer": {
@@ -339,8 +341,11 @@ CHANGES = {
 def test_every_recipe_survives_the_way_through_its_dump(changes: dict[str, dict[str, object]]) -> None:
     model = {"kind": "decoder", "attention": ["window", "softmax"]} | changes.pop("model", {})
     recipe = Recipe.model_validate(changes | {"model": model, "train": {"steps": 100}})
-    Path("again.yaml").write_text(dump(recipe), encoding="utf-8")
+    text = dump(recipe)
+    Path("again.yaml").write_text(text, encoding="utf-8")
     assert read("again.yaml").recipe == recipe
+    options: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 1 << 30}
+    assert text == yaml.safe_dump(recipe.model_dump(mode="json"), **options)  # with and without libyaml
 
 
 def test_what_only_watches_a_run_does_not_decide_its_result() -> None:

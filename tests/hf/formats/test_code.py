@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import strangers
 import torch
-from commands import in_a_fork, minitf, results
-from families import transformers
+from commands import in_a_fork, minitf, refused, results
+from families import exported, transformers
 from hostile import HOSTILE
 from safetensors.torch import save_file
 from test_interchange_recipes import small_run
@@ -154,8 +154,7 @@ def test_transformers_runs_the_code_of_a_run_as_minitf_does(
     theirs, out = transformers(), tmp_path / "out"
     monkeypatch.setattr(theirs.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
     monkeypatch.syspath_prepend(tmp_path / "modules")
-    if name != "summarize-nano":  # whose proof runs in a new process, which takes seconds to import transformers
-        monkeypatch.setattr(code_format, "subprocess", SimpleNamespace(run=forked))
+    monkeypatch.setattr(code_format, "subprocess", SimpleNamespace(run=forked))
     run = small_run(name, tmp_path, *WAYS.get(name, ()))
     done = minitf("export", run, "-o", out, "--to", "code")
     assert done.exit_code == 0, done.stderr
@@ -185,6 +184,20 @@ def test_transformers_runs_the_code_of_a_run_as_minitf_does(
         options = ["--greedy", "--max-new-tokens", "12"]
     ours = [one["texts"][0] for one in results(minitf("generate", run, *TEXTS, *options, "--json").stdout)]
     assert ours == tokenizer.batch_decode(new, skip_special_tokens=True)
+
+
+def test_the_proof_runs_in_a_new_process_also_without_transformers(
+    classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "transformers.py").write_text("raise ImportError")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    parity = exported(classifier, tmp_path / "out", "--to", "code")
+    assert parity["reader"] == "a Python without minitf"
+    assert 0 < parity["largest_difference"] < 1e-5 * parity["largest_output"]
+    monkeypatch.setattr(code_format.subprocess, "run", lambda *command, **_: SimpleNamespace(returncode=3, stderr=""))
+    failed = minitf("export", classifier, "-o", tmp_path / "other", "--to", "code")
+    refused(failed, "a fresh Python cannot run it: exit code 3", exit_code=5)
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_model_whose_output_layer_tells_no_arguments_is_refused() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import Any, NamedTuple
 
-from mini_tf.hf.formats._code.source_module import SHAPED, Key, Reference, SourceModule
+from mini_tf.hf.formats._code.source_module import SHAPED, Key, Reference, SourceModule, source_module
 from mini_tf.hf.formats._code.source_text import Edit, Known, edited, is_text
 from mini_tf.system.errors import RunFault
 
@@ -42,7 +42,7 @@ class Bundle:
     def __init__(
         self, roots: Iterable[Key], packages: set[str], replaced: Mapping[Key, Key], whole: Set[Key], known: Known
     ) -> None:
-        self._packages, self._replaced, self._whole, self._known = packages, replaced, whole, known
+        self._packages, self._replaced, self._whole, self._known = frozenset(packages), replaced, whole, known
         self._modules: dict[str, SourceModule] = {}
         self._needed: dict[Key, str] = {}
         self.attributes: set[str] = set()
@@ -53,7 +53,7 @@ class Bundle:
 
     def _module(self, name: str) -> SourceModule:
         if name not in self._modules:
-            self._modules[name] = SourceModule(name, self._packages, self._known)
+            self._modules[name] = source_module(name, self._packages, self._known)
         return self._modules[name]
 
     def _is_own(self, key: Key) -> bool:
@@ -195,12 +195,12 @@ class Bundle:
         edits = [edit for part in parts for edit in self._edits(module, part)]
         for name in piece.names:
             local = self.names.get((module.name, name), name)
-            starts = [node for node in ast.walk(statement) if _id(node) == name and isinstance(node.ctx, ast.Store)]  # type: ignore[attr-defined]
             if isinstance(statement, ast.ClassDef | ast.FunctionDef):
                 at = module.text.index(name, module.span(statement)[0])
                 edits.append(Edit(at, at + len(name), local))
             elif local != name:
-                edits += [Edit(*module.span(node), local) for node in starts]
+                stores = [node for node in ast.walk(statement) if isinstance(getattr(node, "ctx", None), ast.Store)]
+                edits += [Edit(*module.span(node), local) for node in stores if _id(node) == name]
         if isinstance(statement, ast.ClassDef):
             body = statement.body
             dropped = [member for member in body if member not in parts and not is_text(member)]

@@ -1,12 +1,12 @@
 """The source of a module: its definitions, and what each part of them refers to."""
 
 import ast
-import inspect
 import sys
 from collections.abc import Sequence, Set
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from mini_tf.hf.formats._code.source_text import Edit, Known, SourceText
+from mini_tf.hf.formats._code.source_text import Edit, Known, SourceText, needed_text
 from mini_tf.recipe.kinds import settings_of
 
 SETTINGS_BY_WORD = ("default_kind", "settings_of")
@@ -46,11 +46,10 @@ class SourceModule(SourceText):
     when_loaded: imports that are no conditional ones, as those for type checkers are.
     """
 
-    def __init__(self, name: str, packages: Set[str], known: Known) -> None:
+    def __init__(self, name: str, text: str, packages: Set[str]) -> None:
         """packages: those whose modules are sources, too."""
-        module = sys.modules[name]
-        super().__init__(name, inspect.getsource(module), known)
-        self.packages, self.package = packages, module.__package__ or ""
+        super().__init__(text)
+        self.name, self.packages, self.package = name, packages, sys.modules[name].__package__ or ""
         self._uses: dict[ast.AST, Uses] = {}
         self.definitions: dict[str, ast.stmt] = {}
         self.imports: dict[str, Key] = {}
@@ -88,6 +87,16 @@ class SourceModule(SourceText):
             visitor.visit(part)
             self._uses[part] = visitor.uses
         return self._uses[part]
+
+
+def source_module(name: str, packages: frozenset[str], known: Known) -> SourceModule:
+    """A module without the branches that a model does not take."""
+    return _read(name, needed_text(name, known), packages)
+
+
+@lru_cache(512)  # models have most modules in common
+def _read(name: str, text: str, packages: frozenset[str]) -> SourceModule:
+    return SourceModule(name, text, packages)
 
 
 def _bound(statements: Sequence[Any]) -> set[str]:

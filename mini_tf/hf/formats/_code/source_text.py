@@ -8,7 +8,7 @@ import ast
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -115,21 +115,26 @@ def edited(text: str, edits: Sequence[Edit], first: int = 0, last: int | None = 
 class SourceText:
     """A text, its tree, and where each node of it stands."""
 
-    def __init__(self, name: str, text: str, known: Known) -> None:
-        """name: of the module, which is loaded; known: conditions in it."""
-        self.name, self.known = name, known
-        self._read(text)
-        while edits := [*_folded(self)]:
-            self._read(edited(self.text, edits))
-        if edits := [*_plain_fields(self)]:
-            self._read(edited(self.text, edits))
-
-    def _read(self, text: str) -> None:
+    def __init__(self, text: str) -> None:
         self.text, self.tree = text, ast.parse(text)
         self._lines = text.splitlines(keepends=True)
         self._starts = [0]
         for line in self._lines:
             self._starts.append(self._starts[-1] + len(line))
+
+    @cached_property
+    def conditional(self) -> set[ast.AST]:
+        """The nodes with a condition, or a decorator that is left out, in them."""
+        nodes = set[ast.AST]()
+
+        def has_condition(node: ast.AST) -> bool:
+            parts = [has_condition(part) for part in ast.iter_child_nodes(node) if not isinstance(part, _LEAVES)]
+            if any(parts) or isinstance(node, ast.If | ast.IfExp) or _left_out(node):
+                nodes.add(node)
+            return node in nodes
+
+        has_condition(self.tree)
+        return nodes
 
     def _offset(self, line: int, column: int) -> int:
         """The character at a place of the tree, whose columns count bytes."""
@@ -161,30 +166,46 @@ def is_text(statement: ast.AST) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(getattr(statement.value, "value", None), str)
 
 
-def _folded(module: SourceText) -> Iterator[Edit]:
+@lru_cache(512)  # models have most texts in common
+def _read(text: str) -> SourceText:
+    return SourceText(text)
+
+
+def needed_text(name: str, known: Known) -> str:
+    """The source of a module, which is loaded, without the branches that are not taken."""
+    text = _with_plain_fields(name)
+    while edits := [*_folded(_read(text), name, known)]:
+        text = edited(text, edits)
+    return text
+
+
+def _left_out(node: ast.AST) -> list[ast.expr]:
+    """The decorators of a function that are left out."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return [part for part in decorators if getattr(getattr(part, "func", part), "id", "") in LEFT_OUT]
+
+
+def _folded(module: SourceText, name: str, known: Known) -> Iterator[Edit]:
     """Conditions whose value is known: one of their branches remains. Those within come at the next call."""
     todo: list[tuple[Any, type | None]] = [(module.tree, None)]
     while todo:
         node, cls = todo.pop()
         if isinstance(node, ast.ClassDef):
-            cls = getattr(sys.modules.get(module.name), node.name, cls)
-        for decorator in getattr(node, "decorator_list", []):
-            if getattr(getattr(decorator, "func", decorator), "id", "") in LEFT_OUT:
-                yield module.lines_of(decorator)
-        if isinstance(node, ast.IfExp) and (value := module.known.truth(node.test, cls)) is not None:
+            cls = getattr(sys.modules.get(name), node.name, cls)
+        yield from map(module.lines_of, _left_out(node))
+        if isinstance(node, ast.IfExp) and (value := known.truth(node.test, cls)) is not None:
             whole, kept = module.span(node), module.span(node.body if value else node.orelse)
             yield from (Edit(whole[0], kept[0]), Edit(kept[1], whole[1]))
             continue
         done: set[ast.AST] = set()
-        blocks: list[Any] = [getattr(node, name, None) for name in ("body", "orelse")]
+        blocks: list[Any] = [getattr(node, field, None) for field in ("body", "orelse")]
         for block in (block for block in blocks if isinstance(block, list)):
             for statement in block:
-                if isinstance(statement, ast.If) and (value := module.known.truth(statement.test, cls)) is not None:
+                if isinstance(statement, ast.If) and (value := known.truth(statement.test, cls)) is not None:
                     yield from _branch(module, statement, block, value)
                     done.update(block)
                     break
-        parts = (part for part in ast.iter_child_nodes(node) if not isinstance(part, _LEAVES))
-        todo += [(part, cls) for part in parts if part not in done]
+        todo += [(part, cls) for part in ast.iter_child_nodes(node) if part in module.conditional and part not in done]
 
 
 def _branch(module: SourceText, statement: ast.If, block: list[ast.stmt], value: bool) -> Iterator[Edit]:
@@ -213,6 +234,13 @@ def _branch(module: SourceText, statement: ast.If, block: list[ast.stmt], value:
     for at in range(kept[0], kept[1]):
         if module.text[at - 1] == "\n" and module.text.startswith("    ", at):
             yield Edit(at, at + 4)
+
+
+@cache
+def _with_plain_fields(module: str) -> str:
+    """The source of a module, with fields of settings as a class without pydantic has them."""
+    source = SourceText(inspect.getsource(sys.modules[module]))
+    return edited(source.text, [*_plain_fields(source)])
 
 
 def _plain_fields(module: SourceText) -> Iterator[Edit]:
