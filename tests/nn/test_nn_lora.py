@@ -3,14 +3,12 @@ same bits.
 """
 
 import copy
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 import torch
 from test_generation_decoding import cached, uncached
-from test_models import V, model_of, some_ids
+from test_models import model_of, some_ids
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -253,7 +251,7 @@ def test_it_can_be_compiled_with_its_gradients() -> None:
         return model.logits(model(Tokens(ids)).y)
 
     found = []
-    for forward in (scores, torch.compile(scores, backend="aot_eager", fullgraph=True)):
+    for forward in (scores, torch.compile(scores, backend="eager", fullgraph=True)):
         model.zero_grad()
         y = forward(IDS)
         y.sin().sum().backward()
@@ -278,22 +276,3 @@ def test_muon_leaves_the_narrow_matrices_to_adamw_at_its_own_rate() -> None:
         if p.requires_grad
         for moment in ("exp_avg", "exp_avg_sq")
     }
-
-
-def test_a_sketch_of_an_adapted_model_imports_no_compiler_and_has_its_shapes() -> None:
-    code = f"""if True:
-        import sys, torch
-        from mini_tf.models.decoder import Settings
-        from mini_tf.nn.lora import adapt
-        from mini_tf.nn.weights import on_meta_device
-        from mini_tf.recipe.sections import Adapter
-        def adapted():
-            model = Settings(d_model=16, n_layers=1, n_heads=2).build({V}, 8)
-            adapt(model, Adapter())
-            return model
-        shapes = lambda model: {{name: t.shape for name, t in model.weights().items()}}
-        sketch = shapes(on_meta_device(adapted))
-        assert "torch._dynamo" not in sys.modules
-        assert sketch == shapes(adapted())
-    """
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,7 +1,6 @@
 """A compiled task: one graph without a break for every objective, model and mixer, and the results of the task."""
 
 import copy
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch._dynamo import lookup_backend, reset
 from toys import every_mixer, present
 
 from mini_tf.data.batch import Batch
+from mini_tf.nn.mixer import MixerSettings
 from mini_tf.nn.model import ModelSettings
 from mini_tf.nn.state import State, detach
 from mini_tf.nn.token_positions import TokenPositions
@@ -37,8 +37,11 @@ def gradients_of(task: nn.Module, sums: LossSums) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in task.named_parameters() if p.grad is not None}
 
 
-def check(task: nn.Module, batches: list[Batch], state: State | None = None, by: str = "aot_eager") -> None:
-    """Compiled and plain, on one batch after another; a state is handed on. by: `eager` leaves gradients to torch."""
+def check(task: nn.Module, batches: list[Batch], state: State | None = None, by: str = "eager") -> None:
+    """Compiled and plain, on one batch after another; a state is handed on.
+
+    by: `eager` finds graph breaks; `aot_eager`, at twice the cost, also what torch cannot differentiate in a graph.
+    """
     graphs = []
 
     def backend(graph: Any, inputs: Any) -> Any:
@@ -62,25 +65,29 @@ def check(task: nn.Module, batches: list[Batch], state: State | None = None, by:
 
 @pytest.mark.parametrize("kind", listing("objectives"))
 def test_every_objective_compiles_without_a_graph_break(kind: str) -> None:
-    case = tiny_objective(settings_of("objectives", kind)())
+    """Of classes also with n-grams of characters."""
+    keys: dict[str, Any] = {"wide": {"characters": (2, 3)}} if kind == "classify" else {}
+    case = tiny_objective(settings_of("objectives", kind)(**keys))
     batch = case.objective.prepare(case.rows)
     check(case.task.train(), [batch, batch], by="aot_eager" if kind == "masked" else "eager")
 
 
-def models() -> Iterator[Any]:
-    """Every mixer in every model that takes it; by default in the first one."""
-    tried = set()
-    for word in listing("models"):
-        kind: Any = settings_of("models", word)
-        small = kind(d_model=16, n_layers=1, n_heads=2)
-        for name, mixer in every_mixer().items():
-            for settings in tiny_models.every_mixer(small, [mixer]):
-                yield pytest.param(settings, id=f"{word}-{name}", marks=[pytest.mark.slow] if name in tried else [])
-                tried.add(name)
+def small(kind: str, **keys: Any) -> ModelSettings:
+    settings = settings_of("models", kind)(**{"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 0, **keys})
+    assert isinstance(settings, ModelSettings)
+    return settings
 
 
-@pytest.mark.parametrize("settings", [*models()])
-def test_every_mixer_compiles_without_a_graph_break(settings: ModelSettings) -> None:
+def self_attention(kind: str) -> dict[str, MixerSettings]:
+    """The mixers that may be the self-attention of this model, by name."""
+    return {
+        name: mixer
+        for name, mixer in every_mixer().items()
+        if any(settings.attention == (mixer,) for settings in tiny_models.every_mixer(small(kind), [mixer]))  # type: ignore[attr-defined]
+    }
+
+
+def check_packed(settings: ModelSettings, by: str = "eager") -> None:
     """On packed rows with padding, whose targets are some of the tokens."""
     model = tiny_model(settings).train()
     segments = torch.tensor([[1] * 4 + [2] * 5, [1] * 9, [1] * 6 + [0] * 3])
@@ -89,16 +96,29 @@ def test_every_mixer_compiles_without_a_graph_break(settings: ModelSettings) -> 
         (segments != 0).flatten().nonzero().squeeze(1),
     )
     batch = Batch(inputs, random_ids(seed=5).flatten()[targets], targets, source_for(model))
-    check(TokenLoss(model, "loss"), [batch])
+    check(TokenLoss(model, "loss"), [batch], by=by)
 
 
-@pytest.mark.parametrize("kind", present("attention", "linear", "favor"))
+@pytest.mark.parametrize(
+    "kind", [pytest.param(word, marks=[pytest.mark.slow] * (word != "decoder")) for word in listing("models")]
+)
+def test_every_mixer_compiles_without_a_graph_break(kind: str) -> None:
+    """A layer of each; a fault names the mixer's file, or a parameter of its layer."""
+    mixers = tuple(self_attention(kind).values())
+    check_packed(small(kind, n_layers=len(mixers), attention=mixers), by="aot_eager" if kind == "decoder" else "eager")
+
+
+@pytest.mark.parametrize("mixer", sorted(every_mixer().keys() - self_attention("decoder").keys()) or ["softmax"])
+def test_other_mixers_compile_as_cross_attention_of_a_model_that_copies(mixer: str) -> None:
+    """With biases of positions."""
+    keys = {"cross_attention": every_mixer()[mixer], "copy_attention": True}
+    check_packed(small("encoder_decoder", positions="t5", **keys))
+
+
+@pytest.mark.parametrize("kind", present("attention", "linear"))
 def test_linear_cross_attention_of_packed_pairs_compiles(kind: str) -> None:
     """Rows of two, one and three pairs; also with another number of pairs in the next batch."""
-    attention = (settings_of("attention", kind)(),)
-    settings = settings_of("models", "encoder_decoder")(
-        d_model=16, n_layers=1, n_heads=2, attention=attention, cross_attention=attention[0]
-    )
+    settings = small("encoder_decoder", cross_attention=settings_of("attention", kind)(), positions="learned")
     batches = []
     for documents in (3, 4):
         targets = torch.tensor([[1] * 4 + [2] * 5, [1] * 9, [1] * 3 + [2] * 3 + [documents] * 3])
@@ -110,37 +130,15 @@ def test_linear_cross_attention_of_packed_pairs_compiles(kind: str) -> None:
     check(TokenLoss(tiny_model(settings).train(), "loss"), batches)
 
 
-def test_a_model_that_copies_compiles_without_a_graph_break() -> None:
-    settings = settings_of("models", "encoder_decoder")(d_model=16, n_layers=1, n_heads=2, copy_attention=True)
-    batch = Batch(Tokens(random_ids()), random_ids(seed=5).flatten(), None, source_for(model := tiny_model(settings)))
-    check(TokenLoss(model.train(), "loss"), [batch])
-
-
-def test_ngrams_of_characters_compile_without_a_graph_break() -> None:
-    case = tiny_objective(settings_of("objectives", "classify")(wide={"characters": (2, 3)}))  # type: ignore[call-arg]
-    batch = case.objective.prepare(case.rows)
-    check(case.task.train(), [batch, batch])
-
-
-@pytest.mark.parametrize(
-    "kind", [*present("positions", "learned", "t5", "transformer_xl"), pytest.param("rotary", marks=pytest.mark.slow)]
-)
-def test_positional_encodings_compile_without_a_graph_break(kind: str) -> None:
-    settings = settings_of("models", "decoder")(
-        d_model=16, n_layers=1, n_heads=2, positions=settings_of("positions", kind)()
-    )
-    tokens = Tokens(random_ids(), TokenPositions.packed(torch.tensor([[1] * 4 + [2] * 5, [1] * 9, [1] * 6 + [0] * 3])))
-    check(TokenLoss(tiny_model(settings).train(), "loss"), [Batch(tokens, random_ids(seed=5).flatten())])  # type: ignore[arg-type]
-
-
 RECURRENT = [pytest.param(kind, {}, marks=pytest.mark.slow) for kind in present("attention", "srupp")]
 
 
 @pytest.mark.parametrize(("kind", "keys"), [("softmax", {"memory_length": 5}), *RECURRENT])
 def test_a_stream_compiles_for_its_first_row_and_for_all_others(kind: str, keys: dict[str, int]) -> None:
+    """Relative positions, as of Transformer-XL, where the mixer takes them."""
     mixer = settings_of("attention", kind)(**keys)
-    [settings] = tiny_models.every_mixer(settings_of("models", "decoder")(d_model=16, n_layers=1, n_heads=2), [mixer])  # type: ignore[arg-type]
-    task = TokenLoss(tiny_model(settings).train(), "loss")
+    positions = present("positions", "transformer_xl")[: kind == "softmax"] or ["none"]
+    task = TokenLoss(tiny_model(small("decoder", attention=(mixer,), positions=positions[0])).train(), "loss")
     batches = [Batch(Tokens(random_ids(seed=seed)), random_ids(seed=seed + 1).flatten()) for seed in range(4)]
     check(task, batches, task.start(B))
 
@@ -178,10 +176,11 @@ def test_the_counts_of_a_batch_compile_nothing_anew() -> None:
     assert len(graphs) == 1
 
 
-def test_more_tasks_than_torch_compiles_of_one_function_are_compiled_each() -> None:
+def test_more_tasks_than_torch_compiles_of_one_function_are_compiled_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond its limit torch runs a function as it is, without a word."""
     graphs = []
-    for n in range(torch._dynamo.config.recompile_limit + 2):
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
+    for n in range(4):
         task = CompiledTask(
             lambda batch, state: LossSums({"loss": batch.labels.sum()}, {}, None),
             backend=lambda graph, inputs: graphs.append(graph) or graph.forward,

@@ -15,11 +15,12 @@ from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
 from mini_tf.nn.weights import on_meta_device
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.training.flops import MAX_COUNTED, forward_flops, training_flops
+from mini_tf.training import flops
+from mini_tf.training.flops import forward_flops, training_flops
 
 CPU = torch.device("cpu")
 VOCABULARY, ROWS, SOURCE = 29, 2, 70
-TINY = {"d_model": 16, "n_layers": 3, "n_heads": 2}
+TINY = {"d_model": 16, "n_layers": 2, "n_heads": 2}
 MIXERS: list[dict[str, Any]] = [
     *({"kind": word} for word in listing("attention")),
     {"kind": "softmax", "n_persistent": 5},
@@ -170,12 +171,13 @@ def test_flops_of_an_encoder_decoder_are_those_of_a_count_by_hand() -> None:
     assert flops_of(settings, v, batch_of(b, target, source)) == 2 * (6 * (encoder + own + cross) + b * target * d * v)
 
 
-def test_flops_of_many_micro_batches_are_fitted_to_some() -> None:
+def test_flops_of_many_micro_batches_are_fitted_to_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flops, "MAX_COUNTED", n := 8)
     settings = built("encoder_decoder")
     assert settings is not None
-    batches = [batch_of(4, 5 + 3 * i % 17, 30 + 7 * i % 23, 17 + i % 3) for i in range(5 * MAX_COUNTED)]
+    batches = [batch_of(4, 5 + 3 * i % 17, 30 + 7 * i % 23, 17 + i % 3) for i in range(2 * n)]
     each = [flops_of(settings, VOCABULARY, batch) for batch in batches]
-    assert flops_of(settings, VOCABULARY, *batches[:MAX_COUNTED]) == sum(each[:MAX_COUNTED])
+    assert flops_of(settings, VOCABULARY, *batches[:n]) == sum(each[:n])
     assert flops_of(settings, VOCABULARY, *batches[:2] * 50) == 50 * sum(each[:2])
     assert flops_of(settings, VOCABULARY, *batches) == pytest.approx(sum(each), rel=1e-4)
 
@@ -186,10 +188,35 @@ def test_counting_draws_no_random_numbers() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_counting_does_not_import_the_compiler() -> None:
-    code = """import sys, torch
-from mini_tf.training.flops import forward_flops
-assert forward_flops(lambda: torch.nn.Linear(3, 4)(torch.relu(torch.ones(2, 3))), torch.device("cpu")) == 48
-print(*{"torch._dynamo", "sympy"} & {*sys.modules})"""
+def test_counting_sketches_and_optimizer_steps_do_not_import_the_compiler() -> None:
+    """And a sketch of an adapted model has its shapes."""
+    code = """if True:
+        import sys, torch
+        from mini_tf.models.decoder import Settings
+        from mini_tf.nn.lora import adapt
+        from mini_tf.nn.weights import on_meta_device
+        from mini_tf.optimizers import adamw
+        from mini_tf.recipe.sections import Adapter
+        from mini_tf.training import loop
+        from mini_tf.training.flops import forward_flops
+        from mini_tf.training.optimizer import build
+
+        def adapted():
+            model = Settings(d_model=16, n_layers=1, n_heads=2).build(29, 8)
+            adapt(model, Adapter())
+            return model
+
+        def shapes(model):
+            return {name: tensor.shape for name, tensor in model.weights().items()}
+
+        linear = torch.nn.Linear(3, 4)
+        assert forward_flops(lambda: linear(torch.relu(torch.ones(2, 3))), torch.device("cpu")) == 48
+        optimizer = build(adamw.Settings(), linear)
+        torch.manual_seed(0)
+        linear(torch.ones(1, 3)).sum().backward()
+        optimizer.step(float(optimizer.grad_norm()) * 0.1)
+        sketch = shapes(on_meta_device(adapted))
+        print(*{"torch._dynamo", "sympy"} & {*sys.modules})
+        assert sketch == shapes(adapted())"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr

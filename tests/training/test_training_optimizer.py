@@ -1,7 +1,5 @@
 """Our AdamW against torch's own; which parameters are moved, and how fast. What all share: test_optimizers.py."""
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -86,22 +84,6 @@ def test_state_of_another_model_is_refused() -> None:
         ValueError, match=r"0\.weight\.exp_avg: torch\.float32 \[5, 4\] must be torch\.float64 \[5, 4\]"
     ):
         optimizer.load({**saved, "0.weight.exp_avg": torch.zeros(5, 4)})
-
-
-def test_no_compiler_is_imported_for_an_optimizer_step() -> None:
-    code = """if True:
-        import sys, torch
-        from mini_tf.optimizers.adamw import Settings
-        from mini_tf.training import loop
-        from mini_tf.training.optimizer import build
-        model = torch.nn.Linear(2, 2)
-        optimizer = build(Settings(), model)
-        torch.manual_seed(0)
-        model(torch.ones(1, 2)).sum().backward()
-        optimizer.step(float(optimizer.grad_norm()) * 0.1)
-        assert "torch._dynamo" not in sys.modules
-    """
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 DEPTHS = {

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from commands import ROOT, TINY, minitf
+from commands import ROOT, TINY, minitf, record
 from torch import Tensor, nn
 
 from mini_tf.data.batch import Batch
@@ -26,16 +26,13 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums
 from mini_tf.system.errors import DataFault, Unavailable, compiler_reason, to_minitf_error
 from mini_tf.training.machine import compiled as compiling
-from mini_tf.training.machine import trial_passes
+from mini_tf.training.machine import trial_passes, tuning
 from mini_tf.training.machine.compiled import CompiledTask, varying_dims
 from mini_tf.training.machine.device import EXPLICIT, RECORDED, Setup
 from mini_tf.training.machine.trial_passes import compile_failure, sample_failure, without_failing_compiler
 
 SMALLEST = (TINY, "model.n_layers=1", "model.d_model=16", "log.samples=0", "eval.baseline=false", "train.steps=2")
 FIXED = ("runtime.device=cpu", "runtime.threads=1", "runtime.precision=fp32", "train.micro_batch_size=8")
-ALWAYS_TRIED = "from mini_tf.training.machine import tuning; tuning.SHORT = 0; tuning.COMPILES_FROM['cpu'] = 0"
-"""`auto` tries to compile whatever the length of the run and the load of the machine."""
-UNLOADED = "from mini_tf.jobs import assembling; assembling.contended = lambda cores: False"
 COUNTED = """
 import atexit, json, sys
 def report():
@@ -57,49 +54,42 @@ def pretrain(
     )
 
 
-def recorded(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / "run.json").read_text())["auto"])
+def failing_backend(graph: Any, inputs: Any) -> Any:
+    raise RuntimeError("c++: fatal error: no room")
 
 
 @pytest.fixture
-def refusing(tmp_path: Path) -> Path:
-    """A compiler that knows its version and compiles nothing."""
-    program = tmp_path / "c++"
-    program.write_text(
-        '#!/bin/sh\ncase "$1" in --version|-dumpversion) exec g++ "$@";; esac\necho "c++: fatal error: no room"'
-        " >&2\nexit 1\n"
-    )
-    program.chmod(0o755)
-    return program
+def refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch compiles nothing, which `auto` tries whatever the length of the run and the load of the machine."""
+    monkeypatch.setattr(compiling, "CompiledTask", partial(CompiledTask, backend=failing_backend))
+    monkeypatch.setattr(tuning, "SHORT", 0)
+    monkeypatch.setitem(tuning.COMPILES_FROM, "cpu", 0)
+    monkeypatch.setattr(assembling, "contended", lambda cores: False)
 
 
-def test_auto_trains_without_a_compiler_that_fails_and_records_it(refusing: Path, tmp_path: Path) -> None:
-    done = pretrain(
-        tmp_path / "run",
-        preparation=f"{ALWAYS_TRIED}\n{UNLOADED}",
-        CXX=str(refusing),
-        MINITF_CACHE=str(tmp_path / "cache"),
-    )
-    assert done.returncode == 0, done.stderr
-    reason = "compile off (torch.compile does not work here: CppCompileError: c++: fatal error: no room)"
+@pytest.mark.usefixtures("refused")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_auto_trains_without_a_compiler_that_fails_and_records_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
+    done = minitf("pretrain", *SMALLEST, *FIXED, "-d", tmp_path / "run")
+    assert done.exit_code == 0, done.stderr
+    reason = "compile off (torch.compile does not work here: RuntimeError: c++: fatal error: no room)"
     assert [reason in line for line in done.stderr.splitlines() if "torch.compile" in line] == [True]
-    assert recorded(tmp_path / "run")["compile"] is False
+    assert record(tmp_path / "run")["auto"]["compile"] is False
+    assert (tmp_path / "cache").exists()
     assert not (tmp_path / "cache" / "tuning").exists(), "a mended compiler is tried again"
 
 
-@pytest.mark.parametrize("fault", [pytest.param("not a compiler", marks=pytest.mark.slow), "cache"])
-def test_compilation_that_is_demanded_and_fails_is_refused_in_one_line(fault: str, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    variables = (
-        {"CXX": "/bin/false"} if fault != "cache" else {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "file" / "cache")}
-    )
-    done = pretrain(tmp_path / "run", "runtime.compile=true", **variables)
-    assert done.returncode == 9, done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("runtime.compile: torch.compile does not work here: ")
-    assert ("/bin/false" if fault != "cache" else "Not a directory") in last
-    assert last.endswith(
-        "; `minitf doctor --compile` tries it on a small function; runtime.compile=false trains without it"
+@pytest.mark.usefixtures("refused")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compilation_that_is_demanded_and_fails_is_refused_in_one_line(tmp_path: Path) -> None:
+    done = minitf("pretrain", *SMALLEST, *FIXED, "runtime.compile=true", "-d", tmp_path / "run")
+    assert done.exit_code == 9, done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        "runtime.compile: torch.compile does not work here: RuntimeError: c++: fatal error: no room; `minitf doctor"
+        " --compile` tries it on a small function; runtime.compile=false trains without it"
     )
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run" / "model.safetensors").exists()
@@ -139,6 +129,33 @@ class Feed:
 
     def micro_batches(self, step: int) -> list[Batch]:
         return [self.batches[step % len(self.batches)]]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("compiler", "cache", "reason"),
+    [
+        ("c++", "cache", "CppCompileError: c++: fatal error: no room"),
+        ("/bin/false", "cache", "/bin/false"),
+        ("g++", "file/cache", "Not a directory"),
+    ],
+)
+def test_a_compiler_or_a_cache_that_fails_is_the_reason(
+    compiler: str, cache: str, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    program = tmp_path / "c++"
+    program.write_text(
+        '#!/bin/sh\ncase "$1" in --version|-dumpversion) exec g++ "$@";; esac\necho "c++: fatal error: no room"'
+        " >&2\nexit 1\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / cache))
+    own_compiler = {"cpp.cxx": (str(tmp_path / compiler),), "compile_threads": 1}  # else a pool of processes
+    with torch._inductor.config.patch(own_compiler):
+        failure = compile_failure(Sum(), Feed((batch(3),)), Setup(compile=True))  # type: ignore[arg-type]
+    assert failure is not None
+    assert reason in failure
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
