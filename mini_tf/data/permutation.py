@@ -5,10 +5,14 @@ Rogaway 2002, "Ciphers with arbitrary finite domains"). Integer arithmetic only,
 release.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _ROUNDS = 6
+_MAX_WHOLE = 1 << 12
+"""Permutations of fewer are computed as a whole, which takes as long as a few indices, and kept."""
 
 
 def splitmix64(seed: int, index: np.ndarray) -> np.ndarray:
@@ -22,6 +26,15 @@ def splitmix64(seed: int, index: np.ndarray) -> np.ndarray:
 
 def permute(index: np.ndarray, n: int, seed: int) -> np.ndarray:
     """Apply the permutation of 0..n-1 with this seed to `index` (m,) int64."""
+    return _whole(n, seed)[index] if n < _MAX_WHOLE else _permute(index, n, seed)
+
+
+@lru_cache(maxsize=64)
+def _whole(n: int, seed: int) -> np.ndarray:
+    return _permute(np.arange(n), n, seed)
+
+
+def _permute(index: np.ndarray, n: int, seed: int) -> np.ndarray:
     half = max(1, ((n - 1).bit_length() + 1) // 2)
     low, shift = np.uint64((1 << half) - 1), np.uint64(half)
     round_seeds = [int(s) for s in splitmix64(seed, np.arange(_ROUNDS))]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from commands import DATA, EXACT, ROOT, TINY, minitf, tiny_model
+from commands import DATA, EXACT, ROOT, TINY, content, minitf, tiny_model
 from hang import ending, outcome
 from processes import Command
 
@@ -162,9 +162,9 @@ def assert_same(one: dict[str, bytes], other: dict[str, bytes]) -> None:
 
 MODEL = "model={{kind: {}, d_model: 16, n_layers: 2, n_heads: 2, dropout_rate: 0.1}}"
 SMALL = (
-    *("train.steps=24", "train.context=48", "train.batch_size=8", "train.micro_batch_size=8"),
+    *("train.steps=24", "train.context=16", "train.batch_size=4", "train.micro_batch_size=4", "data.split=2%"),
     "checkpoint.every_steps=4",
-    *("eval.every_steps=9", "eval.tokens=500", "log.every_steps=1", "generate.max_new_tokens=20"),
+    *("eval.every_steps=9", "eval.tokens=50", "log.every_steps=1", "generate.max_new_tokens=4"),
 )
 PAIRS = (
     f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}, split: 10%}}",
@@ -241,8 +241,9 @@ def test_a_shipped_recipe_survives_kill_9(
 # Forks die in place of whole processes: no second import of torch, so all of it takes a tenth of a second.
 
 STEPS = 6
-DUE = ("checkpoint.every_steps=3", "eval.every_steps=2", "eval.tokens=300", "log.every_steps=1")
-UNEVEN = (f"train.steps={STEPS}", *DUE)
+DUE = ("checkpoint.every_steps=3", "eval.every_steps=2", "eval.tokens=20", "log.every_steps=1")
+FEW = ("train.context=16", "train.batch_size=4", "data.split=2%")
+UNEVEN = (f"train.steps={STEPS}", *FEW, *DUE)
 
 
 def train(*arguments: str | Path) -> None:
@@ -343,58 +344,46 @@ DEEDS = (
 """What a run does to its folder."""
 
 
-def every_deed(happens: Callable[[str, bool], None], patch: Callable[[object, str, object], None] = setattr) -> None:
-    """Let `happens(deed, done)` be called before and after each of them."""
-    for name in DEEDS:
-
-        def told(self: Run, *given: Any, _name: str = name, _deed: Any = getattr(Run, name), **named: Any) -> Any:
-            happens(_name, False)
-            result = _deed(self, *given, **named)
-            happens(_name, True)
-            return result
-
-        patch(Run, name, told)
-
-
-def moments(deeds: Sequence[str], of: Collection[str]) -> list[int]:
-    """Before the first and after the last time of each deed."""
+def moments(deeds: Sequence[str], states: Sequence[frozenset[Any]], of: Collection[str]) -> list[int]:
+    """Before the first and after the last time of each deed, but one for all in which the folder was in one state."""
     positions = [[number for number, name in enumerate(deeds) if name == deed] for deed in of if deed in deeds]
-    return sorted({one for place in positions for one in (place[0], place[-1])})
-
-
-def die_at(moment: int) -> None:
-    """Let the process die at one of the moments before and after its deeds, counted from 0."""
-    left = [moment]
-
-    def count(deed: str, done: bool) -> None:
-        if left[0] == 0:
-            die()
-        left[0] -= 1
-
-    every_deed(count)
+    chosen = sorted({number for position in positions for number in (position[0], position[-1])}, reverse=True)
+    return sorted({states[number]: number for number in chosen}.values())
 
 
 @pytest.mark.parametrize(("extend", "of"), [((), DEEDS), (("--extend", "3"), ("extend", "save", "finish"))])
 def test_a_run_that_dies_before_or_after_anything_it_does_ends_with_the_same_bytes(
     extend: tuple[str, ...], of: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe, deeds = ("generate.max_new_tokens=2", "train.steps=4", "model.dropout_rate=0.1"), list[str]()
+    """What a death at a moment leaves is what the folder holds then, as a copy that goes on."""
+    recipe = ("generate.max_new_tokens=2", "train.steps=4", "model.dropout_rate=0.1")
+    deeds, states, whole = list[str](), list[frozenset[Any]](), tmp_path / "whole"
+
+    def note(deed: str) -> None:
+        states.append(frozenset((name, data) for name, (_, data) in content(whole).items()))
+        if whole.exists():
+            shutil.copytree(whole, tmp_path / f"cut-{len(deeds)}")
+        deeds.append(deed)
+
     if extend:
-        train(*recipe, "-d", tmp_path / "begun")
-        shutil.copytree(tmp_path / "begun", tmp_path / "whole")
+        train(*recipe, "-d", whole)
     with monkeypatch.context() as patch:
-        every_deed(lambda deed, done: deeds.append(deed), patch.setattr)
-        train(*recipe, *extend, "-d", tmp_path / "whole")
+        for name in DEEDS:
+
+            def noted(self: Run, *given: Any, _name: str = name, _deed: Any = getattr(Run, name), **named: Any) -> Any:
+                note(_name)
+                result = _deed(self, *given, **named)
+                note(_name)
+                return result
+
+            patch.setattr(Run, name, noted)
+        train(*recipe, *extend, "-d", whole)
     assert {"record", "save", "publish", "write", "finish"} <= {*deeds}
     if extend:
         deeds.pop()  # after that it is finished: the same command again would ask for three further steps
-    for moment in moments(deeds, of):
-        cut = tmp_path / f"cut-{moment}"
-        if extend:
-            shutil.copytree(tmp_path / "begun", cut)
-        dies(partial(die_at, moment), "pretrain", TINY, *EXACT, *UNEVEN, *recipe, *extend, "-d", cut)
-        train(*recipe, *extend, "-d", cut)
-        assert_same(product(cut), product(tmp_path / "whole"))
+    for moment in moments(deeds, states, of):
+        train(*recipe, *extend, "-d", tmp_path / f"cut-{moment}")
+        assert_same(product(tmp_path / f"cut-{moment}"), product(whole))
 
 
 # `minitf doctor --resume`: the same proof in the user's hands.
@@ -403,7 +392,8 @@ SMALLER = """
 import mini_tf.data.corpora.grammar as grammar
 from mini_tf.jobs import killed_runs
 grammar.N_SENTENCES, killed_runs.MIN_KILLS, killed_runs.SECONDS = 500, 2, 0.0
-killed_runs.RECIPE = killed_runs.RECIPE.replace("steps: 120", "steps: 30").replace("split: 0.2%", "split: 2%")
+killed_runs.RECIPE = killed_runs.RECIPE.replace("steps: 120", "steps: 14").replace("split: 0.2%", "split: 2%")
+killed_runs.RECIPE = killed_runs.RECIPE.replace("d_model: 64", "d_model: 16").replace("context: 64", "context: 16")
 killed_runs.RECIPE = killed_runs.RECIPE.replace("log: {every_steps: 1}", "log: {every_steps: 1, samples: 0}")
 """
 LOSING_MOMENTS = """
@@ -420,11 +410,11 @@ def doctor(preparation: str, cache: Path, *arguments: str) -> Command:
 
 
 def test_doctor_proves_that_runs_of_a_recipe_end_with_the_same_bytes_when_killed(tmp_path: Path) -> None:
-    process = doctor("", tmp_path, "--json", TINY, "train.steps=40", "checkpoint.every_steps=5", "log.samples=0")
+    process = doctor("", tmp_path, "--json", TINY, *FEW, "train.steps=12", "checkpoint.every_steps=3", "log.samples=0")
     stdout, stderr = outcome(process)
     assert process.returncode == 0, stderr
     result = json.loads(stdout)["result"]
-    assert (result["equal"], result["repeats"], result["steps"]) == (True, None, 40)
+    assert (result["equal"], result["repeats"], result["steps"]) == (True, None, 12)
     assert len(result["kills"]) >= 2
     assert next(kill["found"] for kill in result["kills"] if kill["inside_save"]).startswith("while saving step")
     assert all(kill["differs"] == dict.fromkeys(FILES) for kill in result["kills"])

@@ -544,7 +544,7 @@ def test_what_was_found_once_is_remembered_with_its_reasons(cache: Path) -> None
     assert ask(never) == first
     assert ask(never, steps=2200) == first
     assert (first.precision, first.undecided) == ("bf16", set())
-    assert [path.suffix for path in cache.iterdir()] == [".json"]
+    assert len([*cache.glob("*/*.json")]) == 1
 
 
 def test_another_shape_machine_or_length_is_another_question(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -564,7 +564,7 @@ def test_another_shape_machine_or_length_is_another_question(cache: Path, monkey
     monkeypatch.setattr(tuning_cache, "missing_compiler", lambda device: "no compiler at all")
     ask(count)
     assert len(asked) == 5
-    assert len([*cache.iterdir()]) == 6
+    assert len([*cache.glob("*/*.json")]) == 6
 
 
 def test_a_run_too_short_to_measure_has_the_precision_of_a_longer_one(cache: Path) -> None:
@@ -573,7 +573,8 @@ def test_a_run_too_short_to_measure_has_the_precision_of_a_longer_one(cache: Pat
 
     assert ask(short, steps=20).precision == "fp32"
     ask(find)
-    (cache / "0.json").write_text("{")
+    for folder in cache.iterdir():
+        (folder / "0.json").write_text("{")
     known = ask(never, steps=20)
     assert (known.precision, known.threads, known.undecided) == ("bf16", 2, set())
     assert known.reasons["precision"].endswith("measured in a run of another length")
@@ -627,7 +628,7 @@ WRONG = {"threads": (4096, True, 0), "precision": ("fp16",), "compile": (1,), "m
 )
 def test_a_damaged_or_foreign_file_is_told_of_and_made_anew(cache: Path, change: Callable[[dict], str]) -> None:
     found = ask(find)
-    [file] = cache.iterdir()
+    [file] = cache.glob("*/*.json")
     file.write_text(change(json.loads(file.read_text())))
     said: list[str] = []
     assert ask(find, said) == found
@@ -638,7 +639,7 @@ def test_a_damaged_or_foreign_file_is_told_of_and_made_anew(cache: Path, change:
 
 def test_a_reason_out_of_a_file_cannot_steer_the_terminal(cache: Path) -> None:
     ask(find)
-    [file] = cache.iterdir()
+    [file] = cache.glob("*/*.json")
     kept = json.loads(file.read_text())
     kept["decided"]["compile"][1] = "\x1b[2J"
     file.write_text(json.dumps(kept))

@@ -1,7 +1,8 @@
-"""Cache of tuning results by machine and shape of the run: one small JSON file per key in the cache folder `tuning`.
+"""Cache of tuning results: one folder per machine and shape of the run in the cache folder `tuning`, with one small
+JSON file per length.
 
-A file holds the chosen values and the facts that its key is a hash of. A damaged file, or one with other facts, is
-ignored.
+A file holds the chosen values and the facts that its folder's name is a hash of. A damaged file, or one with other
+facts, is ignored.
 """
 
 import hashlib
@@ -35,14 +36,15 @@ def cached_tuning(
     shape: everything else that the time of a step depends on, as JSON.
     """
     start = {"start": setup.settings, "undecided": sorted(setup.undecided)}
-    facts = json.loads(json.dumps({**shape, **_length(length), **start, **_machine(setup.device)}))
-    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    of_any_length = json.loads(json.dumps({**shape, **start, **_machine(setup.device)}))
+    facts = of_any_length | _length(length)
+    key = hashlib.sha256(json.dumps(of_any_length, sort_keys=True).encode()).hexdigest()[:16]
     try:
-        folder = cache_folder() / "tuning"
+        folder = cache_folder() / "tuning" / key
     except StorageFault as fault:
         log(f"tuning: {fault.message}; the result is not cached")
         return tune()
-    decided = _cached(folder / f"{key}.json", facts, setup, tune, log)
+    decided = _cached(folder / f"{facts['steps']}-{facts['seconds']}.json", facts, setup, tune, log)
     if "precision" not in setup.undecided or "precision" in decided.measured:
         return decided
     return _with_known_precision(decided, folder, facts)

@@ -20,16 +20,19 @@ from hang import ending
 from processes import Command
 
 from mini_tf.jobs.sweeps import sweep as sweep_job
+from mini_tf.jobs.sweeps.space import grid, read_space
+from mini_tf.jobs.sweeps.sweep import Sweep, checked_base
 from mini_tf.jobs.sweeps.trials import FAILED, RunPart, Trial, TrialProcesses, TrialRun
 from mini_tf.parallel import launching
 from mini_tf.recipe.metrics import BestMetric
 from mini_tf.run import manifest
 from mini_tf.run.disk import Disk
 from mini_tf.run.finding import is_locked, list_runs
+from mini_tf.system.errors import RecipeFault
 from mini_tf.training.signals import StopRequest
 
 SHORT = (*EXACT, "log.samples=0", "train.steps=9", "eval.tokens=300", "log.every_steps=1", "runtime.precision=fp32")
-RATES = ("0.001", "0.003", "0.01", "0.03", "0.1", "0.0003", "0.2", "0.02", "0.05")
+RATES = ("0.003", "0.01", "0.03")
 
 
 def popen(command: Sequence[str], env: dict[str, str], **streams: Any) -> Command:
@@ -69,87 +72,158 @@ def rates(values: Sequence[str]) -> str:
     return f"optimizer.lr=[{','.join(values)}]"
 
 
-def test_trials_are_ordinary_runs_and_seeds_give_intervals(tmp_path: Path) -> None:
-    result, _ = swept(tmp_path / "sweep", rates(RATES[:2]), "train.seed=3..4", "--jobs", "2")
-    values = {}
-    for n, rate in enumerate(RATES[:2], start=1):
-        for seed in ("3", "4"):
-            alone = trained(tmp_path / "alone" / rate / seed, *SHORT, f"optimizer.lr={rate}", f"train.seed={seed}")
-            run = tmp_path / "sweep" / f"trial-{n:03d}-seed-{seed}"
-            assert (run / "model.safetensors").read_bytes() == (alone / "model.safetensors").read_bytes()
-            assert manifest.read(run).run_id == manifest.read(alone).run_id
-            values[rate, seed] = manifest.read(alone).metrics["val.loss"]
+HALVING = (rates(RATES), "train.seed=[1,5]", "--halving", "--jobs", "2")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The folder of a sweep, and its result."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launching, "subprocess", FORKS)
+        folder = tmp_path_factory.mktemp("whole") / "sweep"
+        yield folder, swept(folder, *HALVING)[0]
+
+
+def test_halving_continues_the_best_third_as_ordinary_runs(
+    uninterrupted: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    """Seeds are compared by their mean, which has an interval."""
+    folder, result = uninterrupted
+    whole = {
+        (rate, seed): trained(
+            tmp_path / rate / seed, *SHORT, f"optimizer.lr={rate}", f"train.seed={seed}", "eval.every_steps=3"
+        )
+        for rate in RATES
+        for seed in "15"
+    }  # brute force: all of them to the end
+    lines = {key: (run / "metrics.jsonl").read_text().splitlines() for key, run in whole.items()}
+    losses = {key: json.loads(of[2])["val.loss"] for key, of in lines.items()}
+    best, *others = sorted(RATES, key=lambda rate: losses[rate, "1"] + losses[rate, "5"])
+    losses |= {(best, seed): manifest.read(whole[best, seed]).metrics["val.loss"] for seed in "15"}
+    assert [trial["settings"]["optimizer.lr"] for trial in result["trials"]] == [best, *others]
     for trial in result["trials"]:
-        pair = [values[trial["settings"]["optimizer.lr"], seed] for seed in ("3", "4")]
+        rate = trial["settings"]["optimizer.lr"]
+        step = 9 if rate == best else 3
+        assert trial["state"] == ("done" if rate == best else "stopped at step 3")
+        pair = [losses[rate, seed] for seed in "15"]
         assert trial["values"] == pair
         assert trial["mean"] == pytest.approx(sum(pair) / 2)
         half = 12.7062 * abs(pair[0] - pair[1]) / 2  # t of one degree of freedom
         assert trial["interval"] == pytest.approx(half, rel=1e-4)
-    assert [trial["mean"] for trial in result["trials"]] == sorted(trial["mean"] for trial in result["trials"])
-    assert len(list_runs(tmp_path / "sweep")) == 4
-    assert "<svg" in (tmp_path / "sweep" / "sweep.svg").read_text()
-    best = yaml.safe_load((tmp_path / "sweep" / "best.yaml").read_text())
-    assert f"{best['optimizer']['lr']:g}" == result["trials"][0]["settings"]["optimizer.lr"]
-    again = trained(tmp_path / "best", recipe=tmp_path / "sweep" / "best.yaml")
-    assert manifest.read(again).metrics["val.loss"] == result["trials"][0]["values"][0]
+        for seed, run in zip("15", map(Path, trial["runs"]), strict=True):
+            assert run == folder / f"trial-{RATES.index(rate) + 1:03d}-seed-{seed}"
+            assert manifest.read(run).step == step
+            assert manifest.read(run).run_id == manifest.read(whole[rate, seed]).run_id
+            assert (run / "metrics.jsonl").read_text().splitlines() == lines[rate, seed][:step]
+            if rate == best:
+                assert (run / "model.safetensors").read_bytes() == (
+                    whole[rate, seed] / "model.safetensors"
+                ).read_bytes()
+    assert len(list_runs(folder)) == 6
+    assert "<svg" in (folder / "sweep.svg").read_text()
+    recipe = yaml.safe_load((folder / "best.yaml").read_text())
+    assert f"{recipe['optimizer']['lr']:g}" == best
+    assert recipe["train"] == {**recipe["train"], "seed": 1, "steps": 9}
 
 
-def test_halving_keeps_the_best_third_and_continues_them_exactly(tmp_path: Path) -> None:
-    halved, _ = swept(tmp_path / "halved", rates(RATES), "--halving", "--jobs", "2")
-    whole = {
-        rate: trained(tmp_path / rate, *SHORT, f"optimizer.lr={rate}", "eval.every_steps=1") for rate in RATES
-    }  # brute force: all of them to the end
-    lines = {rate: (run / "metrics.jsonl").read_text().splitlines() for rate, run in whole.items()}
-    losses = {rate: {(line := json.loads(text))["step"]: line["val.loss"] for text in of} for rate, of in lines.items()}
-    alive, reached = [*RATES], dict.fromkeys(RATES, 9)
-    for step in (1, 3):
-        ranked = sorted(alive, key=lambda rate: losses[rate][step])
-        alive = ranked[: len(alive) // 3]
-        reached |= dict.fromkeys(ranked[len(alive) :], step)
-    assert len(alive) == 1
-    assert halved["trials"][0]["settings"] == {"optimizer.lr": alive[0]}
-    for trial in halved["trials"]:
-        rate, run = trial["settings"]["optimizer.lr"], Path(trial["runs"][0])
-        assert manifest.read(run).step == reached[rate]
-        assert trial["state"] == ("done" if rate in alive else f"stopped at step {reached[rate]}")
-        assert (run / "metrics.jsonl").read_text().splitlines() == lines[rate][: reached[rate]]
-        if rate in alive:
-            assert (run / "model.safetensors").read_bytes() == (whole[rate] / "model.safetensors").read_bytes()
+class Known(TrialRun):
+    """A run whose scores at each step are known: here its number, which are fewer the better."""
+
+    reached = 0
+
+    @property
+    def record(self) -> Any:
+        return SimpleNamespace(step=self.reached)
+
+    def score(self, metric: BestMetric, step: int | None) -> float | None:
+        return float(self.folder.name) if self.reached >= (step or 27) else None
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launching, "subprocess", FORKS)
-        folder = tmp_path_factory.mktemp("whole") / "sweep"
-        swept(folder, *INTERRUPTED)
-        yield folder
+class Recording:
+    """Trains at once what it is given, and records that."""
+
+    def __init__(self) -> None:
+        self.parts: list[list[tuple[str, int | None, int]]] = []
+        self.step_seconds = 0.0
+
+    def train(self, parts: Sequence[RunPart], report: Any) -> None:
+        self.parts.append([(part.run.folder.name, part.stop_at, part.steps) for part in parts])
+        for run, stop_at, _ in parts:
+            run.reached = stop_at or 27  # type: ignore[attr-defined]
 
 
-INTERRUPTED = (rates(RATES[1:4]), "train.seed=[1,5]", "--halving", "--jobs", "2")
+@pytest.mark.parametrize(
+    ("n", "every", "parts"),
+    [
+        (2, 1, [[("0", None, 27), ("1", None, 27)]]),
+        (3, 1, [[("0", 9, 9), ("1", 9, 9), ("2", 9, 9)], [("0", None, 18)]]),
+        (3, 10, [[("0", 10, 10), ("1", 10, 10), ("2", 10, 10)], [("0", None, 17)]]),
+        (
+            11,
+            1,
+            [
+                [(str(number), 3, 3) for number in range(11)],
+                [(str(number), 9, 6) for number in range(3)],
+                [("0", None, 18)],
+            ],
+        ),
+    ],
+)
+def test_each_rung_trains_the_best_third_three_times_as_long(
+    n: int, every: int, parts: list[list[tuple[str, int | None, int]]], tmp_path: Path
+) -> None:
+    settings = [{"optimizer.lr": f"0.0{number + 1}"} for number in range(n)]
+    space = read_space([TINY, "optimizer.lr=[0.1,0.2]", "train.steps=27", f"eval.every_steps={every}"])
+    base, space = checked_base(space, settings, True, True)
+    said: list[str] = []
+    sweep = Sweep(space, base, settings, iter(()), True, tmp_path, None, SimpleNamespace(say=said.append))  # type: ignore[arg-type]
+    sweep.trials = [Trial(number, chosen, [Known(Path(f"{number}"), "", [])]) for number, chosen in enumerate(settings)]
+    processes = Recording()
+    assert sweep._compare(sweep.trials[::-1], processes)  # type: ignore[arg-type]
+    assert [sorted(of_rung, key=lambda part: int(part[0])) for of_rung in processes.parts] == parts
+    survivors = [len(of_rung) for of_rung in processes.parts]
+    assert said == [
+        f"step {of_rung[0][1]}: {left} of {len(of_rung)} trials are trained further"
+        for of_rung, left in zip(parts, survivors[1:], strict=False)
+    ]
+    assert [trial.state for trial in sweep.ranking[:1]] == ["done"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_stopped_sweep_ends_with_the_same_files(number: int, uninterrupted: Path, tmp_path: Path) -> None:
-    folder, moments = tmp_path / "sweep", random.Random(int(number))
-    arguments = ["sweep", TINY, *SHORT, *INTERRUPTED, "-d", str(folder), "-q"]
-    before = None
-    for kill in range(4):
+def test_a_sweep_knows_from_its_runs_how_long_a_step_takes(tmp_path: Path) -> None:
+    for name, minutes in (("trial-001", 1.5), ("trial-002", 4.5)):
+        folder = trained(tmp_path / name, *SHORT, "train.steps=3")
+        record = manifest.read(folder)
+        changed = {"metrics": record.metrics | {"minutes": minutes}}
+        manifest.write(folder, record.model_copy(update=changed), Disk())
+    space = read_space([TINY, "train.steps=9", "optimizer.lr=[0.1,0.2]"])
+    first = next(search := grid(space))
+    base, space = checked_base(space, first, True, False)
+    processes = Recording()
+    sweep = Sweep(space, base, first, search, False, tmp_path, None, SimpleNamespace(say=print))  # type: ignore[arg-type]
+    sweep.run(processes)  # type: ignore[arg-type]
+    assert processes.step_seconds == 60 * 4.5 / 3
+
+
+def test_a_stopped_sweep_ends_with_the_same_files(uninterrupted: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """Its launcher is killed, or stopped with its runs, when one run more has begun than before."""
+    folder, moments = tmp_path / "sweep", random.Random(0)
+    arguments = ["sweep", TINY, *SHORT, *HALVING, "-d", str(folder), "-q"]
+    finished: dict[Path, int] = {}
+    for interruption, number in enumerate((signal.SIGKILL, signal.SIGINT, signal.SIGKILL, signal.SIGINT)):
         process = Command(arguments, {**os.environ})
         with ending():
-            while process.poll() is None and len(list_runs(folder)) <= kill:
+            while process.poll() is None and len(list_runs(folder)) <= interruption:
                 time.sleep(0.01)
         time.sleep(moments.uniform(0, 0.4))
         process.send_signal(number)
         assert process.wait() in (0, -number, 128 + number)
         if number == signal.SIGINT:  # its runs have saved and ended
             assert not any(is_locked(run) for run in list_runs(folder))
-        done = {run: run.stat().st_mtime_ns for run in folder.glob("*/run.json") if '"done"' in run.read_text()}
-        assert before is None or all(done[run] == changed for run, changed in before.items())  # not run again
-        before = done
-    result, _ = swept(folder, *INTERRUPTED)
-    assert table(result) == table(swept(uninterrupted, *INTERRUPTED)[0])
-    ours, theirs = files_of(folder), files_of(uninterrupted)
+        now = {run: run.stat().st_mtime_ns for run in folder.glob("*/run.json") if '"done"' in run.read_text()}
+        assert all(now[run] == changed for run, changed in finished.items())  # not run again
+        finished = now
+    assert table(swept(folder, *HALVING)[0]) == table(uninterrupted[1])
+    ours, theirs = files_of(folder), files_of(uninterrupted[0])
     assert ours.keys() == theirs.keys()
     assert [name for name in ours if ours[name] != theirs[name]] == []
 
@@ -214,10 +288,19 @@ def test_a_budget_ends_a_sweep_and_the_same_command_continues(tmp_path: Path) ->
     assert (best["seed"], best["seeds"]) == (4, 2)
 
 
-def test_the_folder_of_a_sweep_names_its_runs(uninterrupted: Path) -> None:
-    runs = list_runs(uninterrupted)
-    words = f"is not a run folder, but has {len(runs)} of them; name one, such as {runs[0]}"
-    refused(minitf("evaluate", uninterrupted), words, exit_code=5)
+def test_the_folder_of_a_sweep_names_its_runs(uninterrupted: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = uninterrupted
+    words = f"is not a run folder, but has 6 of them; name one, such as {list_runs(folder)[0]}"
+    refused(minitf("evaluate", folder), words, exit_code=5)
+
+
+def test_only_samples_may_be_no_recipe_and_not_all_of_them() -> None:
+    space = read_space([TINY, "model.n_heads=[2,3]"])
+    good, bad = next(grid(space))
+    assert checked_base(space, [bad, good], False, False)[0].recipe.model.n_heads == 2
+    for settings, strict in (([good, bad], True), ([bad], False)):
+        with pytest.raises(RecipeFault, match="divide"):
+            checked_base(space, settings, strict, False)
 
 
 def test_wrong_sweeps_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
