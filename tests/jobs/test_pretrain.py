@@ -19,11 +19,11 @@ from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import reading
 from mini_tf.run import folder as run_folder
 
-SHORT = ("train.steps=20", "eval.every_steps=2")
+SHORT = ("train.steps=8", "eval.every_steps=2")
 PAIRS = (
-    f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}, split: 10%}}",
+    f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}, split: 5%}}",
     tiny_model("encoder_decoder").replace("}", ", dropout_rate: 0.2}"),
-    *("eval.translations=4", "generate.max_new_tokens=8"),
+    *("eval.translations=4", "generate.max_new_tokens=4"),
 )
 
 
@@ -64,13 +64,13 @@ def test_a_run_leaves_the_folder_that_the_interface_describes(done: tuple[Done, 
     assert (config["vocabulary_size"], config["context"]) == (260, 48)
     assert all(line in (folder / "log.txt").read_text() for line in said.stderr.splitlines())
     samples = sorted(path.name for path in (folder / "samples").iterdir())
-    assert samples == [f"step-{step:08d}.txt" for step in range(2, 22, 2)]
+    assert samples == [f"step-{step:08d}.txt" for step in (2, 4, 6, 8)]
 
 
 def test_run_json_tells_how_the_run_stands_and_what_made_it(done: tuple[Done, Path]) -> None:
     record = json.loads((done[1] / "run.json").read_text())
     last = lines(done[1] / "metrics.jsonl")[-1]
-    expected = {"format": 1, "state": "done", "exit_code": 0, "error": None, "step": 20}
+    expected = {"format": 1, "state": "done", "exit_code": 0, "error": None, "step": 8}
     assert expected.items() <= record.items()
     assert record["metrics"]["val.loss"] == record["best"]["loss"] == last["val.loss"]
     arithmetic = {"device": "cpu", "precision": "fp32", "compile": False}
@@ -85,17 +85,17 @@ def test_metrics_have_no_clock_and_timing_has_nothing_else(done: tuple[Done, Pat
     evaluated = [line for line in metrics if "val.loss" in line]
     learnt = {"step", "tokens", "epoch", "loss", "lr", "grad_norm"}
     judged = {"train.loss", "val.loss", "val.perplexity", "val.bits_per_byte", "val.accuracy"}
-    assert [line["step"] for line in metrics] == [line["step"] for line in timing] == list(range(1, 21))
-    assert [line["step"] for line in evaluated] == list(range(2, 22, 2))
+    assert [line["step"] for line in metrics] == [line["step"] for line in timing] == list(range(1, 9))
+    assert [line["step"] for line in evaluated] == [2, 4, 6, 8]
     assert all(line.keys() == learnt | (judged if line in evaluated else set()) for line in metrics)
     assert all(line.keys() == {"step", "seconds"} for line in timing)
-    assert metrics[-1]["tokens"] == 20 * 8 * 48
+    assert metrics[-1]["tokens"] == 8 * 8 * 48
     assert metrics[-1]["val.bits_per_byte"] < evaluated[0]["val.bits_per_byte"] < 8.1
 
 
 def test_checkpoints_are_whole_by_their_manifests_and_hold_no_pickle(done: tuple[Done, Path]) -> None:
     checkpoints = sorted((done[1] / "checkpoints").iterdir())
-    assert [path.name for path in checkpoints] == ["step-00000018", "step-00000020"]
+    assert [path.name for path in checkpoints] == ["step-00000006", "step-00000008"]
     for checkpoint in checkpoints:
         files = json.loads((checkpoint / "MANIFEST.json").read_text())["files"]
         assert files.keys() | {"MANIFEST.json"} == {path.name for path in checkpoint.iterdir()}
@@ -114,7 +114,7 @@ def test_the_same_command_again_is_already_complete_and_writes_nothing(run: Path
     again = minitf("pretrain", TINY, *QUIET, *SHORT, "-d", run)
     assert (again.exit_code, again.stdout) == (0, f"{run}\n")
     assert (
-        again.stderr == f"already complete: {run} (step 20); --extend N trains N more steps, --fresh starts a new run\n"
+        again.stderr == f"already complete: {run} (step 8); --extend N trains N more steps, --fresh starts a new run\n"
     )
     assert content(run) == before
 
@@ -151,15 +151,15 @@ def test_an_interrupted_run_continues_to_the_same_bytes(
     number: signal.Signals, recipe: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other recipes die in test_killed.py, and by other signals in test_faults_process.py."""
-    recipe = (*recipe, "train.steps=12", "checkpoint.every_steps=7", "eval.every_steps=5", "log.every_steps=1")
+    recipe = (*recipe, "train.steps=8", "checkpoint.every_steps=5", "eval.every_steps=3", "log.every_steps=1")
     whole = trained(tmp_path / "whole", *recipe)
-    stop_after(monkeypatch, 7, number)
+    stop_after(monkeypatch, 5, number)
     stopped = minitf("pretrain", TINY, *QUIET, *recipe, "-d", tmp_path / "cut")
     assert stopped.exit_code == 128 + number
-    assert "stopped at step 7, saved; run the same command to continue" in stopped.stderr
+    assert "stopped at step 5, saved; run the same command to continue" in stopped.stderr
     assert json.loads((tmp_path / "cut" / "run.json").read_text())["state"] == "stopped"
     trained(tmp_path / "cut", *recipe)
-    assert f"continuing {tmp_path / 'cut'} from step 7" in (tmp_path / "cut" / "log.txt").read_text()
+    assert f"continuing {tmp_path / 'cut'} from step 5" in (tmp_path / "cut" / "log.txt").read_text()
     for name in ("metrics.jsonl", "model.safetensors"):
         assert (tmp_path / "cut" / name).read_bytes() == (whole / name).read_bytes()
 
@@ -200,14 +200,14 @@ def test_a_finished_run_can_be_extended(run: Path, monkeypatch: pytest.MonkeyPat
     command = ("pretrain", TINY, *QUIET, *SHORT, "-d", run)
     whole = Path(shutil.copytree(run, run.with_name("whole")))
     before = (run / "metrics.jsonl").read_bytes()
-    assert minitf("pretrain", TINY, *QUIET, *SHORT, "-d", whole, "--extend", "8").exit_code == 0
-    stop_after(monkeypatch, 24, signal.SIGTERM)
-    assert minitf(*command, "--extend", "8").exit_code == 143
+    assert minitf("pretrain", TINY, *QUIET, *SHORT, "-d", whole, "--extend", "4").exit_code == 0
+    stop_after(monkeypatch, 10, signal.SIGTERM)
+    assert minitf(*command, "--extend", "4").exit_code == 143
     assert minitf(*command).exit_code == 0
     assert (run / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
     assert (run / "metrics.jsonl").read_bytes().startswith(before)
     record = json.loads((run / "run.json").read_text())
-    assert (record["state"], record["step"], record["extensions"]) == ("done", 28, [[20, 8]])
+    assert (record["state"], record["step"], record["extensions"]) == ("done", 12, [[8, 4]])
     assert "already complete" in minitf(*command).stderr
 
 
@@ -316,8 +316,8 @@ def test_evaluate_measures_what_the_run_recorded_and_other_texts_too(done: tuple
     assert 0 < other["bits_per_byte"] < 8
     train = json.loads(minitf("evaluate", done[1], "--split", "train", "--json").stdout)["metrics"]
     assert train["targets"] > 8 * again["targets"]
-    earlier = json.loads(minitf("evaluate", done[1], "--step", "18", "--json").stdout)["metrics"]
-    [then] = [line["val.loss"] for line in lines(done[1] / "metrics.jsonl") if line["step"] == 18]
+    earlier = json.loads(minitf("evaluate", done[1], "--step", "6", "--json").stdout)["metrics"]
+    [then] = [line["val.loss"] for line in lines(done[1] / "metrics.jsonl") if line["step"] == 6]
     assert earlier["loss"] == pytest.approx(then, abs=1e-6)
     assert minitf("evaluate", done[1], "--assert", "loss<0.1").exit_code == 8
     assert minitf("evaluate", done[1], "--step", "3").exit_code == 5

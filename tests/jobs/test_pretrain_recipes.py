@@ -52,7 +52,7 @@ def test_a_run_records_what_evaluate_measures_however_the_text_is_packed(
 ) -> None:
     model = {"next_token": "decoder", "masked": "encoder"}[objective]
     run = trained(
-        tmp_path / "run", "train.steps=10", f"data.pack={pack}", tiny_model(model), f"objective.kind={objective}"
+        tmp_path / "run", "train.steps=2", f"data.pack={pack}", tiny_model(model), f"objective.kind={objective}"
     )
     recorded, again, small = record(run)["metrics"], evaluated(run), evaluated(run, "--split", "train")
     assert again["loss"] == pytest.approx(recorded["val.loss"], abs=1e-6)
@@ -100,7 +100,7 @@ def test_patience_ends_a_run_that_gets_no_better_and_the_best_model_is_kept(tmp_
 
 
 def test_a_part_of_the_held_out_text_is_enough_on_the_way_but_not_at_the_end(tmp_path: Path) -> None:
-    run = trained(tmp_path / "run", "train.steps=10", "eval.every_steps=5", "eval.tokens=100")
+    run = trained(tmp_path / "run", "train.steps=4", "eval.every_steps=2", "eval.tokens=100")
     assert evaluated(run)["loss"] == pytest.approx(record(run)["metrics"]["val.loss"], abs=1e-6)
     assert lines(run)[-1]["val.loss"] != record(run)["metrics"]["val.loss"]
 
