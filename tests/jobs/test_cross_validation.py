@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from commands import EXACT, compared, minitf, refused, trained
 from data_of import dataset_of
-from test_killed import die, dies
-from test_run_sets import assert_same, at_call, figures
+from test_run_sets import assert_same, at_call, cut_at, figures
 from tiny_tasks import OPINIONS, opinions
 
 from mini_tf.data.examples import Example
@@ -37,6 +36,9 @@ ROWS = [row for row in OPINIONS if row["label"] in ("good", "bad")][:32]
 HASHER = ExampleHasher(lambda example: str(example), lambda example: 1)
 
 
+MOMENTS = (("record", 5, True), ("copy_model", 1, True))
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return opinions(tmp_path_factory.mktemp("data") / "opinions.jsonl", ROWS)
@@ -44,9 +46,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three folds that nobody interrupted."""
-    ways = (*SMALL, f"data.train={data}", "data.split={folds: 3}")
-    return trained(tmp_path_factory.mktemp("folds") / "whole", *ways, recipe="bert-nano")
+    """Three folds that nobody interrupted; beside it what each of MOMENTS would have left of them at a kill."""
+    ways, folder = (*SMALL, f"data.train={data}", "data.split={folds: 3}"), tmp_path_factory.mktemp("folds") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        for moment in MOMENTS:
+            at_call(*moment, partial(shutil.copytree, folder, cut_at(folder, *moment)), patch)
+        return trained(folder, *ways, recipe="bert-nano")
 
 
 def held_out(examples: list[int], folds: int) -> list[list[int]]:
@@ -130,15 +135,15 @@ def test_it_is_evaluated_on_what_its_model_did_not_train_on(whole: Path) -> None
     )
 
 
-@pytest.mark.parametrize(("deed", "number", "after"), [("record", 5, True), ("copy_model", 1, True)])
+@pytest.mark.parametrize(("deed", "number", "after"), MOMENTS)
 def test_folds_that_are_killed_and_started_again_end_with_the_same_bytes(
-    deed: str, number: int, after: bool, whole: Path, data: Path, tmp_path: Path
+    deed: str, number: int, after: bool, whole: Path, data: Path
 ) -> None:
-    arguments = ("bert-nano", *SMALL, f"data.train={data}", "data.split={folds: 3}", "-d", tmp_path / "cut")
-    dies(partial(at_call, deed, number, after, die), "pretrain", *arguments)
+    cut = cut_at(whole, deed, number, after)
+    arguments = ("bert-nano", *SMALL, f"data.train={data}", "data.split={folds: 3}", "-d", cut)
     done = minitf("finetune", *arguments)
     assert done.exit_code == 0, done.stderr
-    assert_same(tmp_path / "cut", whole)
+    assert_same(cut, whole)
     assert "already complete" in minitf("finetune", *arguments).stderr
 
 

@@ -31,8 +31,8 @@ STEPS = 5
 SETTLED = (*EXACT, "runtime.precision=fp32", "runtime.compile=false", "train.micro_batch_size=8")
 SHORT = (*SETTLED, "log.samples=0", "eval.translations=0")
 OFTEN = (f"train.steps={STEPS}", "checkpoint.every_steps=2", "eval.every_steps=2", "log.every_steps=1")
-OPINIONS = (f"data={{train: {ROOT / 'data' / 'opinions.tsv'}, split: 20%}}", "objective=classify", "model.kind=encoder")
-QUESTIONS = (f"data={{train: {ROOT / 'data' / 'questions.jsonl'}, split: 20%}}", "objective=instruct")
+OPINIONS = (f"data={{train: {ROOT / 'data' / 'opinions.tsv'}, split: 10%}}", "objective=classify", "model.kind=encoder")
+QUESTIONS = (f"data={{train: {ROOT / 'data' / 'questions.jsonl'}, split: 10%}}", "objective=instruct")
 TASKS = {"encoder": OPINIONS, "decoder": QUESTIONS}
 LORA = "adapter={{rank: 2, alpha: 8, merge: {}}}"
 NARROW = ".parametrizations.weight.0."
@@ -44,6 +44,15 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("begun")
     for kind in TASKS:
         trained(place / kind, *SHORT, tiny_model(kind), "train.steps=2", "eval.tokens=300")
+    return place
+
+
+@pytest.fixture(scope="module")
+def adapted(begun: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an adapted run of the encoder, published as an adapter ("false") and merged ("true")."""
+    place = tmp_path_factory.mktemp("adapted")
+    for merge in ("false", "true"):
+        finetune(*task(begun, "encoder", LORA.format(merge)), "-d", place / merge)
     return place
 
 
@@ -185,11 +194,9 @@ def test_an_adapter_learns_beside_what_stays_to_the_bit(kind: str, optimizer: st
     assert load_file(run / "model.safetensors").keys() == after.keys()
 
 
-def test_an_adapted_run_opens_as_a_plain_model_with_the_same_outputs(begun: Path, tmp_path: Path) -> None:
+def test_an_adapted_run_opens_as_a_plain_model_with_the_same_outputs(adapted: Path) -> None:
     """Of both ways to publish it, of its best checkpoint, of others, and of the mean of two."""
-    apart, merged = tmp_path / "apart", tmp_path / "merged"
-    for run, merge in ((apart, "false"), (merged, "true")):
-        finetune(*task(begun, "encoder", LORA.format(merge)), "-d", run)
+    apart, merged = adapted / "false", adapted / "true"
     assert best(apart) == best(merged)
     assert checkpoint(apart).keys() == checkpoint(merged).keys()
     for step in (best(apart), STEPS):
@@ -289,9 +296,8 @@ def test_what_learns_as_a_whole_is_known_when_the_run_is_opened(begun: Path, tmp
 
 
 @pytest.mark.parametrize("merge", ["false", "true"])
-def test_a_run_may_begin_with_an_adapted_one(merge: str, begun: Path, tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    finetune(*task(begun, "encoder", LORA.format(merge)), "-d", first)
+def test_a_run_may_begin_with_an_adapted_one(merge: str, begun: Path, adapted: Path, tmp_path: Path) -> None:
+    first, second = adapted / merge, tmp_path / "second"
     finetune(*task(begun, "encoder", f"model.init_from={first}", "train.freeze=[stack.*, embedding.*]"), "-d", second)
     plain, after = open_trained(first, device="cpu").model.weights(), load_file(second / "model.safetensors")
     assert read(second).recipe.adapter is None
@@ -381,10 +387,9 @@ def test_a_run_that_dies_after_every_step_and_is_extended_ends_with_the_same_byt
     assert_same(whole, cut)
 
 
-def test_a_published_model_that_is_lost_is_put_right_as_it_was(begun: Path, tmp_path: Path) -> None:
+def test_a_published_model_that_is_lost_is_put_right_as_it_was(begun: Path, adapted: Path, tmp_path: Path) -> None:
     """The merged one is no checkpoint's file."""
-    run, arguments = tmp_path / "run", task(begun, "encoder", LORA.format("true"))
-    finetune(*arguments, "-d", run)
+    run, arguments = shutil.copytree(adapted / "true", tmp_path / "run"), task(begun, "encoder", LORA.format("true"))
     before = (run / "model.safetensors").read_bytes()
     (run / "model.safetensors").unlink()
     assert minitf("evaluate", run).exit_code == 0  # by its best checkpoint
@@ -473,7 +478,9 @@ def test_a_step_that_diverged_is_done_again_without_the_run_it_began_with(begun:
     assert json.loads(done.stdout)["result"]["reproduced"] is True
 
 
-def test_a_merged_model_whose_run_died_before_it_told_of_it_can_be_used(begun: Path, tmp_path: Path) -> None:
+def test_a_merged_model_whose_run_died_before_it_told_of_it_can_be_used(
+    begun: Path, adapted: Path, tmp_path: Path
+) -> None:
     run, arguments = tmp_path / "run", task(begun, "encoder", LORA.format("true"))
 
     def die_when_published() -> None:
@@ -494,6 +501,5 @@ def test_a_merged_model_whose_run_died_before_it_told_of_it_can_be_used(begun: P
     )
     assert minitf("evaluate", run).exit_code == 0
     finetune(*arguments, "-d", run)
-    finetune(*arguments, "-d", tmp_path / "whole")
-    assert_same(run, tmp_path / "whole")
+    assert_same(run, adapted / "true")
     assert json.loads((run / "run.json").read_text())["publishing"] is None

@@ -212,13 +212,13 @@ def test_a_finished_run_can_be_extended(run: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    "horizon", [("train.time=0.3s",), ("train.steps=60", "eval.every_steps=3", "eval.patience=2", "optimizer.lr=0.3")]
+    "horizon", [("train.time=0.3s",), ("train.steps=60", "eval.every_steps=2", "eval.patience=2", "optimizer.lr=0.3")]
 )
 def test_a_run_that_the_clock_or_patience_ended_can_be_extended_too(horizon: tuple[str, ...], tmp_path: Path) -> None:
     run = trained(tmp_path / "run", *horizon)
     ended = json.loads((run / "run.json").read_text())["step"]
-    assert minitf("pretrain", TINY, *QUIET, *horizon, "-d", run, "--extend", "4").exit_code == 0
-    assert json.loads((run / "run.json").read_text())["step"] == ended + 4 == lines(run / "metrics.jsonl")[-1]["step"]
+    assert minitf("pretrain", TINY, *QUIET, *horizon, "-d", run, "--extend", "3").exit_code == 0
+    assert json.loads((run / "run.json").read_text())["step"] == ended + 3 == lines(run / "metrics.jsonl")[-1]["step"]
 
 
 @pytest.mark.parametrize(

@@ -86,14 +86,14 @@ def test_training_by_the_clock_ends_when_the_time_is_up_and_evaluates_and_saves_
 
 
 def test_patience_ends_a_run_that_gets_no_better_and_the_best_model_is_kept(tmp_path: Path) -> None:
-    worse = ("train.steps=200", "optimizer.lr=0.3", "schedule.kind=constant", "eval.every_steps=5", "eval.patience=3")
+    worse = ("train.steps=200", "optimizer.lr=0.3", "schedule.kind=constant", "eval.every_steps=2", "eval.patience=3")
     run = trained(tmp_path / "run", *worse)
     losses = [line["val.loss"] for line in lines(run) if "val.loss" in line]
     made, best = record(run), min(losses)
     assert made["step"] < 200
     assert "early stopping: no lower validation loss in 3 evaluations (eval.patience)" in (run / "log.txt").read_text()
     assert losses[-4] == best < min(losses[-3:])
-    assert made["model"]["step"] == made["best"]["step"] == made["step"] - 15
+    assert made["model"]["step"] == made["best"]["step"] == made["step"] - 6
     assert made["metrics"]["val.loss"] == pytest.approx(best, abs=1e-9)
     assert evaluated(run, "--step", "last")["loss"] > best
     assert "already complete" in minitf("pretrain", run, "-d", run).stderr

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import yaml
 from commands import EXACT, TINY, minitf, refused, trained
-from test_killed import die, dies
 
 from mini_tf.cli.terminal.gate_checks import check_gates
 from mini_tf.jobs import run_sets
@@ -26,16 +25,41 @@ from mini_tf.run.folder import Run
 from mini_tf.run.task_arguments import task_recipes
 from mini_tf.system.errors import UsageFault
 
-SHORT = (*EXACT, "log.samples=0", "train.steps=4", "checkpoint.every_steps=2", "eval.tokens=300", "log.every_steps=1")
+SHORT = (
+    *(*EXACT, "log.samples=0", "train.steps=4", "train.context=16", "train.batch_size=4", "data.split=2%"),
+    *("checkpoint.every_steps=2", "eval.tokens=20", "log.every_steps=1"),
+)
 SEEDS = (*SHORT, "train.seeds=3", "train.seed=1")
 TURNS = ("objective.kind=instruct", "data.fields={prompt: a, response: b}")
 FOLDERS = ("seed-1", "seed-2", "seed-3")
 
 
+MOMENTS = (
+    ("start", 1, True),
+    ("record", 3, True),  # inside the first seed, after a checkpoint
+    ("finish", 1, False),
+    ("finish", 1, True),  # between the first seed and the second
+    ("write_metrics", 1, True),
+    ("save", 4, False),
+    ("copy_model", 1, False),
+    ("copy_model", 1, True),
+    ("finish", 4, False),
+)
+"""Call of a method of Run, or of run_sets, by its number, and whether after it."""
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three seeds that nobody interrupted."""
-    return trained(tmp_path_factory.mktemp("seeds") / "whole", *SEEDS)
+    """Three seeds that nobody interrupted; beside it what each of MOMENTS would have left of them at a kill."""
+    folder = tmp_path_factory.mktemp("seeds") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        for moment in MOMENTS:
+            at_call(*moment, partial(shutil.copytree, folder, cut_at(folder, *moment)), patch)
+        return trained(folder, *SEEDS)
+
+
+def cut_at(whole: Path, deed: str, number: int, after: bool) -> Path:
+    return whole.with_name(f"{deed}-{number}-{after}")
 
 
 def product(folder: Path) -> dict[str, bytes]:
@@ -191,7 +215,9 @@ def test_a_baseline_has_one_value_for_all_seeds_and_one_for_each_fold() -> None:
 # Killed and stopped.
 
 
-def at_call(deed: str, number: int, after: bool, happens: Callable[[], object]) -> None:
+def at_call(
+    deed: str, number: int, after: bool, happens: Callable[[], object], patch: pytest.MonkeyPatch | None = None
+) -> None:
     """Let it happen before or after the given call of one of Run's methods, or of run_sets, counted from 1."""
     done, calls = getattr(owner(deed), deed), [0]
 
@@ -204,45 +230,26 @@ def at_call(deed: str, number: int, after: bool, happens: Callable[[], object]) 
             happens()
         return result
 
-    setattr(owner(deed), deed, counted)
+    (patch.setattr if patch else setattr)(owner(deed), deed, counted)
 
 
 def owner(deed: str) -> Any:
     return Run if hasattr(Run, deed) else run_sets
 
 
-@pytest.mark.parametrize(
-    ("deed", "number", "after"),
-    [
-        ("start", 1, True),
-        ("record", 3, True),  # inside the first seed, after a checkpoint
-        ("finish", 1, False),
-        ("finish", 1, True),  # between the first seed and the second
-        ("write_metrics", 1, True),
-        ("save", 4, False),
-        ("copy_model", 1, False),
-        ("copy_model", 1, True),
-        ("finish", 4, False),
-    ],
-)
+@pytest.mark.parametrize(("deed", "number", "after"), MOMENTS)
 def test_seeds_that_are_killed_and_started_again_end_with_the_same_bytes(
-    deed: str, number: int, after: bool, whole: Path, tmp_path: Path
+    deed: str, number: int, after: bool, whole: Path
 ) -> None:
-    arguments = (*SEEDS, "-d", tmp_path / "cut")
-    dies(partial(at_call, deed, number, after, die), "pretrain", TINY, *arguments)
-    finished = {
-        name: os.stat(tmp_path / "cut" / name / "model.safetensors").st_mtime_ns
-        for name in FOLDERS
-        if is_done(tmp_path, name)
-    }
-    done = minitf("pretrain", TINY, *arguments)
+    cut = cut_at(whole, deed, number, after)
+    finished = {name: os.stat(cut / name / "model.safetensors").st_mtime_ns for name in FOLDERS if is_done(cut / name)}
+    done = minitf("pretrain", TINY, *SEEDS, "-d", cut)
     assert done.exit_code == 0, done.stderr
-    assert_same(tmp_path / "cut", whole)
-    assert {name: os.stat(tmp_path / "cut" / name / "model.safetensors").st_mtime_ns for name in finished} == finished
+    assert_same(cut, whole)
+    assert {name: os.stat(cut / name / "model.safetensors").st_mtime_ns for name in finished} == finished
 
 
-def is_done(place: Path, name: str) -> bool:
-    folder = place / "cut" / name
+def is_done(folder: Path) -> bool:
     return (folder / "run.json").exists() and manifest.read(folder).state == "done"
 
 
@@ -251,8 +258,7 @@ def test_a_signal_stops_inside_a_seed_and_the_same_command_goes_on(
 ) -> None:
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "record", Run.record)  # put back in the end
-        at_call("record", 6, True, lambda: signal.raise_signal(signal.SIGTERM))
+        at_call("record", 6, True, lambda: signal.raise_signal(signal.SIGTERM), patch)
         stopped = minitf("pretrain", TINY, *SEEDS, "-d", folder)
     assert (stopped.exit_code, stopped.stdout) == (143, f"{folder}\n")
     record = manifest.read(folder)
@@ -270,8 +276,7 @@ def test_a_signal_behind_the_last_step_of_a_seed_begins_no_other(
 ) -> None:
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(owner(deed), deed, getattr(owner(deed), deed))  # put back in the end
-        at_call(deed, 1, after, lambda: signal.raise_signal(signal.SIGTERM))
+        at_call(deed, 1, after, lambda: signal.raise_signal(signal.SIGTERM), patch)
         stopped = minitf("pretrain", TINY, *SEEDS, "-d", folder)
     assert (stopped.exit_code, stopped.stdout) == (143, f"{folder}\n")
     record = manifest.read(folder)
@@ -362,8 +367,7 @@ def test_a_refused_start_leaves_nothing_and_takes_no_seed_away(tmp_path: Path, m
     refused(minitf("pretrain", TINY, *SEEDS, "runtime.device=cuda:99", "-d", folder), "cuda:99", exit_code=9)
     assert not folder.exists()
     with monkeypatch.context() as patch:
-        patch.setattr(run_sets, "write_metrics", run_sets.write_metrics)
-        at_call("write_metrics", 1, False, partial(_raise, UsageFault("refused after a seed")))
+        at_call("write_metrics", 1, False, partial(_raise, UsageFault("refused after a seed")), patch)
         assert minitf("pretrain", TINY, *SEEDS, "-d", folder).exit_code == 2
     assert manifest.read(folder / "seed-1").state == "done"
     assert manifest.read(folder).state == "failed"
