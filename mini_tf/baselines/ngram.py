@@ -208,7 +208,7 @@ def _smooth(
 
 def _discounts(counts: np.ndarray) -> np.ndarray:
     """(4,): the discount of a count of 0, 1, 2, and 3 or more."""
-    n1, n2, n3, n4 = np.bincount(np.minimum(counts, 5), minlength=6)[1:5].tolist()
+    n1, n2, n3, n4 = np.bincount(np.minimum(counts, 5), minlength=5)[1:5].tolist()
     if not (n1 and n2):
         return np.array([0.0, 0.5, 0.5, 0.5])
     y = n1 / (n1 + 2 * n2)

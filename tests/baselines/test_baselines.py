@@ -5,6 +5,7 @@ import math
 import re
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, f1_score, log_loss, matthews_corrcoef
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline, make_union
 from test_datasets_contract import ROWS
 
@@ -22,8 +24,9 @@ from mini_tf.baselines._measures import WORDS, labelled_splits, logistic, unigra
 from mini_tf.baselines.lead_sentence import first_sentence
 from mini_tf.baselines.neighbours import NONE, NeighbourModel, _visible_neighbours
 from mini_tf.baselines.ngram import NgramModel, _histories
-from mini_tf.baselines.shape_tagger import ILLEGAL, best_path, legal_transitions, shape
+from mini_tf.baselines.shape_tagger import ILLEGAL, _features, best_path, legal_transitions, shape
 from mini_tf.data.batch import Batch
+from mini_tf.data.examples import Example
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.nn.token_positions import TokenPositions
 from mini_tf.nn.tokens import Tokens
@@ -129,6 +132,18 @@ def words() -> Any:
     return TfidfVectorizer(ngram_range=(1, 2), token_pattern=WORDS)
 
 
+def test_each_label_of_a_set_is_predicted_as_scikit_learn_does(tmp_path: Path) -> None:
+    """Of fewer validation texts than are needed to choose thresholds."""
+    sets = [["good"] * (n % 2) + ["long"] * (n % 3 > 0) for n in range(45)]
+    rows = [{"text": f"{' '.join(names)} film {n % 7}", "labels": names} for n, names in enumerate(sets)]
+    texts, truth = [str(row["text"]) for row in rows], np.array([["good" in names, "long" in names] for names in sets])
+    model = make_pipeline(words(), OneVsRestClassifier(LogisticRegression(C=10.0, tol=1e-3)))
+    predicted = model.fit(texts[:30], truth[:30].astype(int)).predict(texts[30:])
+    found = measured("tfidf_one_vs_rest", "multi_label", rows, tmp_path)
+    assert found["f1_micro"] == f1_score(truth[30:], predicted, average="micro") > 0.5
+    assert found["subset_accuracy"] == accuracy_score(truth[30:], predicted)
+
+
 def test_tfidf_with_logistic_regression_is_scikit_learns(tmp_path: Path) -> None:
     found, hand = measured("tfidf_logistic", "classify", REVIEWS, tmp_path), by_hand(words())
     assert found == pytest.approx(hand, abs=1e-9)
@@ -211,6 +226,15 @@ def test_the_most_frequent_tag_of_each_word(tmp_path: Path) -> None:
 
 def test_the_logistic_tagger_knows_a_name_by_its_shape_and_place(tmp_path: Path) -> None:
     assert measured("shape_tagger", "tag", TAGGED, tmp_path)["entity_f1"] == 1
+
+
+def test_features_are_the_word_its_shape_its_affixes_and_two_words_around_it() -> None:
+    words = Example(["Anna", "saw", "Bo", "in", "LA"], [], "")
+    _, _, middle, _, last = map(set, _features([words]))
+    own = {"0=bo", "shape=Aa", "prefix=b", "prefix=bo", "suffix=o", "suffix=bo"}
+    before = {"-2=anna", "-2shape=Aa", "-1=saw", "-1shape=a"}
+    assert middle == own | before | {"1=in", "1shape=a", "2=la", "2shape=A"}
+    assert {"-2=bo", "-2shape=Aa", "-1=in", "-1shape=a", "1=", "2="} < last
 
 
 def test_shapes() -> None:
@@ -558,8 +582,9 @@ def test_of_many_examples_a_random_part_is_used_and_counted(tmp_path: Path) -> N
     assert abs(len(used) - 100) < 4 * 200**0.5 / 2
     assert splits.note == f"from {len(used)} of 200 training examples"
     assert labelled_splits(data, data.train.raw_bytes).note == ""
-    with pytest.raises(NoBaseline, match="the validation texts have more than"):
-        labelled_splits(data, data.val.store.raw_bytes - 1)
+    large: Any = SimpleNamespace(labels=(), val=SimpleNamespace(store=SimpleNamespace(raw_bytes=10_000_001)))
+    with pytest.raises(NoBaseline, match="the validation texts have more than 10 MB"):
+        labelled_splits(large, 10_000_000)
 
 
 def test_long_texts_are_scored_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

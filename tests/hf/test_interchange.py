@@ -59,6 +59,10 @@ def test_a_model_comes_in_and_goes_out_unchanged(case: str, tmp_path: Path) -> N
     added = after.keys() - before.keys() - {"cls.predictions.bias", "lm_head.bias"}
     assert added <= {"head.dense.bias"}  # a bias of 0
     assert not any(after[name].count_nonzero() for name in added)
+    tokens = json.loads((out / "tokenizer_config.json").read_text())
+    assert ("token_type_ids" in tokens.get("model_input_names", [])) == (config.get("type_vocab_size", 0) > 1)
+    if case == "bert":
+        assert tokens["sep_token"] == "</s>"
     theirs = transformers().AutoConfig.from_pretrained(out)
     assert (theirs.vocab_size, theirs.architectures) == (V, [parity["architecture"]])
 

@@ -16,13 +16,13 @@ from safetensors.torch import load_file, save_file
 
 from mini_tf.data.examples import Labels
 from mini_tf.hf import proof
-from mini_tf.hf.config_json import NO_EFFECT
+from mini_tf.hf.config_json import MOST_FAULTS, NO_EFFECT
 from mini_tf.hf.families import Config, their_word
 from mini_tf.hf.families._architectures import ACTIVATIONS
 from mini_tf.hf.families._architectures import WORDS as SIDES_WORDS
 from mini_tf.hf.families.t5 import WORDS as T5_WORDS
 from mini_tf.hf.model_folder import ForeignModel, open_foreign
-from mini_tf.hf.tokenizer_config import special_token
+from mini_tf.hf.tokenizer_config import begin_token, special_token
 from mini_tf.recipe.kinds import kinds_of
 from mini_tf.recipe.sections import Generate
 from mini_tf.system.errors import RunFault
@@ -474,11 +474,24 @@ def test_a_special_token_is_found_by_its_name_by_its_id_or_by_its_usual_text(tmp
     for value in ("<named>", {"content": "<named>"}):
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({"bos_token": value}))
         assert token("bos_token", bos_token_id=3) == "<named>"
+    older = json.dumps({"add_bos_token": True, "bos_token": "<named>"})
+    (tmp_path / "tokenizer_config.json").write_text(older)
+    assert begin_token(tmp_path, Config({}, "config.json")) is None  # its template would say so
     (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "tokenizer_config.json").write_text('{"bos_token": null}')
     (tmp_path / "vocab.txt").write_text("\ufeff[CLS]\n[UNK]\na\n")
     assert token("cls_token") == "[CLS]"
     assert token("bos_token") is None
+    (tmp_path / "tokenizer_config.json").write_text(older)
+    assert begin_token(tmp_path, Config({}, "config.json")) == "<named>"
+
+
+def test_of_many_faults_the_first_ones_are_listed_and_the_others_counted() -> None:
+    config = Config({}, "config.json")
+    for n in range(MOST_FAULTS + 1):
+        assert len(config.faults) == n
+        config.refuse(f"key{n}", "must")
+    assert config.faults[-1] == "config.json: 1 more keys cannot be read"
 
 
 @pytest.mark.parametrize(("n", "ending"), [(53, '", 1]; must'), (54, 'xxx"...; must')])

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from torch_flops import torch_flops
 
 from mini_tf.recipe.reading import read
 from mini_tf.run.comparison.cost_curves import cost_to_reach, value_at
-from mini_tf.run.comparison.groups import is_among
+from mini_tf.run.comparison.groups import RunGroup, _difference, is_among
 from mini_tf.scores.intervals import difference_interval, mean_interval, t_quantile, wilson_interval
 
 Losses = Mapping[int, float]
@@ -58,6 +59,13 @@ def compared(*words: str | Path) -> dict[str, Any]:
 def test_the_quantile_of_t_is_scipys() -> None:
     for freedom in (1, 2, 3, 4, 5, 8, 9, 30, 101, 1000):
         assert t_quantile(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-12)
+
+
+def test_the_cost_of_a_group_is_the_mean_and_only_two_groups_have_a_difference() -> None:
+    members: Any = [SimpleNamespace(total=lambda axis, cost=cost: cost, fold=None, seed=0) for cost in (3.0, 6.0)]
+    group = RunGroup("x", members)
+    assert group.total("steps") == 4.5
+    assert _difference([group] * 3, [[1.0, 2.0]] * 3) == (None, False)
 
 
 def test_intervals_are_scipys() -> None:

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -51,10 +52,14 @@ def test_a_save_asks_for_room_for_itself_and_for_as_much_again(tmp_path: Path) -
     assert saved(tmp_path, 10, disk=Measured(needed)).verify(10).step == 10
 
 
-def point_out_of_the_folder(checkpoint: Path) -> None:
+def changed(checkpoint: Path, change: Callable[[dict[str, Any]], object]) -> None:
     manifest = json.loads((checkpoint / MANIFEST).read_text())
-    manifest["files"]["../../etc/passwd"] = manifest["files"].pop(MODEL)
+    change(manifest)
     (checkpoint / MANIFEST).write_text(json.dumps(manifest))
+
+
+def point_out_of_the_folder(manifest: dict[str, Any]) -> None:
+    manifest["files"]["../../etc/passwd"] = manifest["files"].pop(MODEL)
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -64,7 +69,9 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "file-missing": lambda checkpoint: (checkpoint / MODEL).unlink(),
     "manifest-no-json": lambda checkpoint: (checkpoint / MANIFEST).write_text("{not json"),
     "manifest-nested": lambda checkpoint: (checkpoint / MANIFEST).write_text("[" * 100_000),
-    "path-out": point_out_of_the_folder,
+    "path-out": lambda checkpoint: changed(checkpoint, point_out_of_the_folder),
+    "earlier-step": lambda checkpoint: changed(checkpoint, lambda manifest: manifest.update(step=10)),
+    "later-step": lambda checkpoint: changed(checkpoint, lambda manifest: manifest.update(step=30)),
 }
 
 
@@ -154,6 +161,8 @@ def test_a_file_that_changed_within_one_tick_of_its_time_is_hashed_again(tmp_pat
     file.write_bytes(b"two")
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert hashes.sha256(file) == hashlib.sha256(b"two").hexdigest() != before
+    file.write_bytes(b"3")  # fewer bytes
+    assert hashes.sha256(file) == hashlib.sha256(b"3").hexdigest()
 
 
 def test_saving_a_step_again_changes_nothing(tmp_path: Path) -> None:

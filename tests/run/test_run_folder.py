@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shutil
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -137,6 +137,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_with_empty_metrics() ->
     with open_run(RunLocation(name="x"), TINY) as run:
         assert run.resume(fail_on_warning) is None
         assert (run.folder / "metrics.jsonl").read_bytes() == b""
+        assert run.manifest.step == 0
 
 
 def test_other_data_or_another_recipe_under_the_same_name_is_refused_with_ways_out() -> None:
@@ -198,9 +199,12 @@ def test_a_second_writer_is_told_who_holds_the_folder() -> None:
 
 @pytest.mark.parametrize(
     ("error", "state", "code"),
-    [(Diverged("loss is not finite"), "diverged", 7), (OSError(28, "full"), "failed", 6), (KeyError("x"), "failed", 1)],
+    [
+        *((Diverged("loss is not finite"), "diverged", 7), (OSError(28, "full"), "failed", 6)),
+        *((KeyError("x"), "failed", 1), (GeneratorExit(), "failed", 1), (KeyboardInterrupt(), "stopped", 130)),
+    ],
 )
-def test_an_error_is_written_into_run_json(error: Exception, state: str, code: int) -> None:
+def test_an_error_is_written_into_run_json(error: BaseException, state: str, code: int) -> None:
     with pytest.raises(type(error)), open_run(RunLocation(), TINY) as run:
         raise error
     fields = json.loads((run.folder / "run.json").read_text())
@@ -335,6 +339,39 @@ def test_of_equal_losses_the_first_stays_the_best() -> None:
     assert kept.model is not None
     assert kept.model["step"] == 10
     assert load_model(folder, "best")["w"][0, 0] == 10
+
+
+def test_what_was_fitted_for_weights_is_kept_as_long_as_they_are_published() -> None:
+    folder = scored("x", {10: 2.0})
+    with open_run(RunLocation(name="x"), TINY) as run:
+        run.update(model={**(run.manifest.model or {}), "decision": {"temperature": 2.0}})
+        (folder / "model.safetensors").unlink()
+        run.publish()
+        assert run.manifest.model is not None
+        assert run.manifest.model["decision"] == {"temperature": 2.0}
+        run.save(20, tensors(20), {}, 1.0)
+        run.publish()
+        assert run.manifest.model.keys() == {"step", "score", "sha256"}
+
+
+@pytest.mark.parametrize(
+    ("best", "valid"),
+    [
+        ({"step": 0, "loss": 2.0}, True),
+        *((best, False) for best in ({"step": -1, "loss": 2.0}, {"step": 1}, {"loss": 2.0, "f1": 0.5})),
+        ({"step": 1, "loss": 2.0, "f1": 0.5}, False),
+    ],
+)
+def test_the_best_checkpoint_has_a_step_and_one_metric(best: dict[str, float], valid: bool) -> None:
+    Path("run.json").write_text(json.dumps({"format": 1, "best": best}))
+    with nullcontext() if valid else pytest.raises(RunFault, match=r"run.json is damaged: best"):
+        assert manifest.read(Path()).best == best
+
+
+def test_the_model_of_a_cross_validation_is_that_of_one_of_its_folds() -> None:
+    for model_run, folder in (("fold-2", "fold-2"), ("seed-2", "."), (None, ".")):
+        Path("run.json").write_text(json.dumps({"format": 1, "model_run": model_run}))
+        assert finding.model_folder(Path()) == Path(folder)
 
 
 def test_what_auto_found_is_kept_from_the_first_start() -> None:

@@ -125,7 +125,7 @@ def test_scores_and_signatures_are_sacrebleus_own() -> None:
         ("char", ["แมวนั่งบนเสื่อ"], ["แมวนอนบนเสื่อ"]),
         ("13a", ["Кошка сидела на старой крыше."], ["Кошка сидела на новой крыше, и спала."]),
         ("13a", ["고양이가 매트 위에 앉아 있다"], ["고양이가 매트 위에 조용히 앉아 있다"]),
-        ("13a", ["the word 猫 means a small cat"], ["the word 猫 means one small cat"]),
+        ("13a", ["the word 猫猫猫猫猫 means a small cat"], ["the word 猫猫猫猫猫 means one small cat"]),
     ],
 )
 def test_bleu_counts_the_words_of_the_references_script(tokenizer: str, ours: list[str], theirs: list[str]) -> None:

@@ -164,14 +164,14 @@ def common_budget(groups: Sequence[RunGroup], axis: Axis) -> float | None:
 
 def at_equal_cost(groups: Sequence[RunGroup], axis: Axis, metrics: Sequence[str]) -> list[Comparison]:
     """The metrics at SHARES of the common budget; empty if a cost is not recorded."""
-    budget, comparisons = common_budget(groups, axis), list[Comparison]()
+    budget, comparisons = common_budget(groups, axis) or 0.0, list[Comparison]()
     for share in SHARES if budget else ():
         for metric in metrics:
-            values = [_values(group, axis, metric, share * (budget or 0.0)) for group in groups]
+            values = [_values(group, axis, metric, share * budget) for group in groups]
             means = [None if group_values is None else mean_interval(group_values) for group_values in values]
             difference, paired = _difference(groups, values)
             if any(mean is not None for mean in means):
-                comparisons.append(Comparison(metric, share, share * (budget or 0.0), means, difference, paired))
+                comparisons.append(Comparison(metric, share, share * budget, means, difference, paired))
     return comparisons
 
 

@@ -89,6 +89,13 @@ def test_the_code_of_a_recipe_computes_what_its_model_computes(
     assert_same(run, load_alone(written_code(run), run.model, tmp_path, monkeypatch))
 
 
+def test_a_model_of_words_has_outputs_at_their_first_tokens() -> None:
+    run = loaded("tag-nano")
+    batch = make_batch(run.model, VOCABULARY)
+    begins = torch.tensor([text[0] == " " for text in VOCABULARY.texts])[batch.ids] & batch.mask.bool()
+    assert torch.equal(reference(run, batch).count_nonzero(-1) > 0, begins)
+
+
 @pytest.fixture
 def with_strangers() -> Iterator[None]:
     with kinds_in(strangers.FOLDER):

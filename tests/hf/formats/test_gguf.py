@@ -4,6 +4,7 @@ import json
 import re
 import unicodedata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import families
@@ -16,6 +17,7 @@ from hostile import HOSTILE
 from test_onnx import loaded
 
 from mini_tf.hf.formats._gguf_architectures import frequency_factors
+from mini_tf.hf.formats._gguf_vocabulary import LONG_WORDS, PATTERNS, _pre_tokenizer, vocabulary_of
 from mini_tf.hf.formats.gguf import gguf_model
 from mini_tf.hf.formats.onnx import graphs_of
 from mini_tf.nn.tokens import Tokens
@@ -109,31 +111,65 @@ def test_transformers_reads_the_file_with_equal_logits(exported: tuple[str, Path
         torch.testing.assert_close(theirs(input_ids=ids).logits, ours, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("tokenizer", "reason"),
-    [("{kind: byte}", "without merges"), ("{kind: unigram, vocab_size: 300}", "its model is Unigram")],
-)
-def test_a_tokenizer_that_llama_cpp_lacks_is_refused_by_name(tokenizer: str, reason: str, tmp_path: Path) -> None:
-    run = run_of("apertus", tmp_path / "run", f"tokenizer={tokenizer}")
+def test_a_tokenizer_that_llama_cpp_lacks_is_refused_by_name(tmp_path: Path) -> None:
+    run = run_of("apertus", tmp_path / "run", "tokenizer={kind: unigram, vocab_size: 300}")
     done = minitf("export", run, "-o", tmp_path / "out", "--to", "gguf")
-    refused(done, "cannot be written as GGUF", reason, exit_code=5)
+    refused(done, "cannot be written as GGUF", "its model is Unigram", exit_code=5)
     assert not (tmp_path / "out").exists()
 
 
-SPLIT = {"type": "Split", "pattern": {"Regex": "[a-z]+"}, "behavior": "Isolated", "invert": False}
+LLAMA3, QWEN2 = PATTERNS
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+WHOLE = BYTE_LEVEL | {"use_regex": False}
 
 
-@pytest.mark.parametrize("change", ["ignore_merges", "splits"])
-def test_a_text_that_llama_cpp_splits_otherwise_is_refused(change: str, tmp_path: Path) -> None:
-    content = json.loads((run_of("apertus", tmp_path / "first", BPE) / "tokenizer.json").read_text())
-    content["model"]["ignore_merges"] = change == "ignore_merges"
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    splits = [SPLIT] if change == "splits" else []
-    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*splits, byte_level]}
-    (tmp_path / "other.json").write_text(json.dumps(content))
-    run = run_of("apertus", tmp_path / "run", f"tokenizer={{path: {tmp_path / 'other.json'}}}")
-    done = minitf("export", run, "-o", tmp_path / "out", "--to", "gguf")
-    refused(done, "llama.cpp has no tokenizer that splits texts as", exit_code=5)
+def bpe(*patterns: str, last: dict[str, Any] = BYTE_LEVEL, ignore: bool = False, **more: Any) -> dict[str, Any]:
+    """What tokenizer.json says of a BPE that splits texts by these patterns."""
+    steps = [*({"type": "Split", "pattern": {"Regex": pattern}} for pattern in patterns), last]
+    model = {"type": "BPE", "merges": ["a b"], "ignore_merges": ignore}
+    return {"normalizer": None, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}, "model": model, **more}
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        (bpe(), "gpt-2"),
+        (bpe(LONG_WORDS), "gpt-2"),
+        (bpe(LLAMA3, last=WHOLE, ignore=True), "llama-bpe"),
+        (bpe(QWEN2, last=WHOLE), "qwen2"),
+        *((content, None) for content in (bpe("[a-z]+"), bpe("[a-z]+", last=WHOLE), bpe(ignore=True), bpe(last=WHOLE))),
+        *((content, None) for content in (bpe(LLAMA3, last=WHOLE), bpe(QWEN2, LLAMA3, last=WHOLE))),
+        *((content, None) for content in (bpe(last=BYTE_LEVEL | {"add_prefix_space": True}), bpe(last={}))),
+        (bpe(normalizer={"type": "NFC"}), None),
+    ],
+)
+def test_texts_are_split_as_llama_cpp_splits_them_or_refused(content: dict[str, Any], word: str | None) -> None:
+    if word is not None:
+        assert _pre_tokenizer(content)[0] == word
+        return
+    with pytest.raises(RunFault, match=r"llama.cpp (has no tokenizer that splits texts as|does not change texts)"):
+        _pre_tokenizer(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"pre_tokenizer": {"type": "Whitespace"}}, "has no WordPiece that splits texts as"),
+        (
+            {"pre_tokenizer": {"pretokenizers": [{"type": "BertPreTokenizer"}, {"type": "Digits"}]}},
+            "has no WordPiece that splits texts as",
+        ),
+        ({"normalizer": {"type": "Lowercase"}}, "does not change texts as"),
+        ({"model": {"type": "WordPiece", "continuing_subword_prefix": "@@"}}, "marks tokens inside a word by ##"),
+        ({"model": {"type": "BPE", "merges": []}}, "reads no vocabulary without merges"),
+    ],
+)
+def test_a_vocabulary_that_llama_cpp_lacks_is_refused(change: dict[str, Any], reason: str) -> None:
+    usual = {"normalizer": None, "pre_tokenizer": {"type": "BertPreTokenizer"}}
+    content = usual | {"model": {"type": "WordPiece", "continuing_subword_prefix": "##"}} | change
+    run: Any = SimpleNamespace(tokenizer=SimpleNamespace(to_json=lambda: json.dumps(content)))
+    with pytest.raises(RunFault, match=reason):
+        vocabulary_of(run)
 
 
 @pytest.mark.parametrize("long", [None, LongWavelengths(context=64, low=1.0, high=4.0)])

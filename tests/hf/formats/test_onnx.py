@@ -18,7 +18,7 @@ from torch import Tensor
 from mini_tf.data.examples import Labels
 from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.hf.formats import onnx
-from mini_tf.hf.formats._onnx_graphs import Graph
+from mini_tf.hf.formats._onnx_graphs import BATCH, CACHED, LENGTH, SOURCE_LENGTH, Graph
 from mini_tf.hf.formats._onnx_running import Exports, parity, write_graph
 from mini_tf.hf.proof import make_batch
 from mini_tf.recipe.arguments import presets
@@ -90,9 +90,29 @@ def test_a_graph_computes_what_the_model_computes(name: str) -> None:
     for graph in graphs:  # torch 2.10 leaves out an input that is an output
         inputs = [*graph.example.values()]
         assert not any(output is one for output in graph.module(*inputs) for one in inputs)
+        sizes = {BATCH: 2, LENGTH: 5, CACHED: 4 if graph.file == "model.onnx" else 0, SOURCE_LENGTH: 6}
+        assert len(graph.module(*graph.sized(sizes, VOCABULARY.size).values())[0]) == 2
     exports = Exports(graphs, [InTorch(graph) for graph in graphs])  # type: ignore[arg-type]
     proof = parity(exports, make_batch(model.model, VOCABULARY), "torch", name)
     assert proof.largest_difference < 1e-5 * max(1.0, proof.largest_output)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("sst2-nano", (2, 2)), ("wnut17-nano", (2, 3, 2))])
+def test_metrics_are_of_targets_without_the_scale_of_the_graph(name: str, shape: tuple[int, ...]) -> None:
+    graphs, outputs = onnx.graphs_of(loaded(name)), torch.randn(shape)
+    module: Any = graphs[-1].module
+    module.mean, module.scale = 3.0, 2.0
+    batch, exports = (
+        SimpleNamespace(**given) for given in ({"target_positions": torch.tensor([1, 4])}, {"graphs": graphs})
+    )
+    of_targets = onnx.ValidationBatches._of_targets(SimpleNamespace(), 2 * outputs + 3, batch, exports)  # type: ignore[arg-type]
+    torch.testing.assert_close(of_targets, outputs if len(shape) == 2 else outputs.flatten(0, 1)[[1, 4]])
+
+
+def test_a_model_of_2_gib_is_refused_before_it_is_converted(tmp_path: Path) -> None:
+    graph = Graph("model.onnx", torch.nn.Embedding(2**21, 2**8, device="meta"), {}, {}, ())
+    with pytest.raises(RunFault, match=r"model.onnx would have 2,147,483,648 bytes of parameters"):
+        write_graph(graph, tmp_path / "model.onnx", {})
 
 
 def test_a_hybrid_decoder_has_the_graph_of_its_causal_half_and_a_prefix_decoder_none() -> None:
