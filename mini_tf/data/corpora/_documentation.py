@@ -68,8 +68,8 @@ def docstrings(file: Path) -> Iterator[str]:
     nodes: deque[ast.AST] = deque([parsed(file)])
     while nodes:  # like ast.walk, but without expressions, which contain no definitions and are most of a tree
         node = nodes.popleft()
-        children, kinds = ast.iter_child_nodes(node), ast.stmt | ast.ExceptHandler | ast.match_case
-        nodes.extend(child for child in children if isinstance(child, kinds))
+        for part in ("body", "handlers", "orelse", "finalbody", "cases"):
+            nodes.extend(getattr(node, part, ()))
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
             yield from [text] if text else []

@@ -95,9 +95,10 @@ def _byte_of(token: str) -> bytes:
 
 def _as_bytes(token: str) -> bytes:
     """The bytes of a byte-level token; a token with other characters is UTF-8, as in the library."""
-    if all(character in BYTE_OF for character in token):
-        return bytes(BYTE_OF[character] for character in token)
-    return token.encode()
+    try:
+        return bytes(map(BYTE_OF.__getitem__, token))
+    except KeyError:
+        return token.encode()
 
 
 def kind_of(content: dict[str, Any]) -> str:
