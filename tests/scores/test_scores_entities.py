@@ -2,7 +2,6 @@
 word by word.
 """
 
-import logging
 import sys
 
 import numpy as np
@@ -119,11 +118,10 @@ def test_a_text_without_entities_scores_nothing_and_warns_of_nothing() -> None:
     assert entity_scores([["O", "B-per"], []], [["O", "O"], []])["entity_f1.per"] == 0.0
 
 
-def test_parts_of_speech_are_judged_word_by_word(caplog: pytest.LogCaptureFixture) -> None:
+def test_parts_of_speech_are_judged_word_by_word(capsys: pytest.CaptureFixture[str]) -> None:
     truth, predicted = [["NN", "VB", "NN"], ["O"]], [["NN", "NN", "NN"], ["O"]]
-    with caplog.at_level(logging.DEBUG):
-        assert entity_scores(truth, predicted) == {"accuracy": 0.75, "f1_macro": pytest.approx((0.8 + 0 + 1) / 3)}
-    assert caplog.records == []
+    assert entity_scores(truth, predicted) == {"accuracy": 0.75, "f1_macro": pytest.approx((0.8 + 0 + 1) / 3)}
+    assert capsys.readouterr() == ("", "")
 
 
 def test_only_tag_sets_of_marks_are_of_entities() -> None:
