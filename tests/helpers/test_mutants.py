@@ -23,6 +23,8 @@ class Small:
         ):
             return 4
         return None
+    @overload
+    def double(self, by: int = 5) -> int: ...
 """
 
 
@@ -50,7 +52,7 @@ def test_a_reason_is_matched_by_file_and_text_whatever_the_spaces() -> None:
     assert reasons.idle([mutant("a < c", "a <= c")]) == reasons.entries
 
 
-def test_annotations_and_what_the_type_checker_alone_runs_are_left_out_and_defaults_are_not() -> None:
+def test_what_the_type_checker_alone_reads_is_left_out_and_defaults_are_not() -> None:
     lines = SOURCE.splitlines()
     ranges = _left_out(SOURCE)
 
@@ -61,6 +63,7 @@ def test_annotations_and_what_the_type_checker_alone_runs_are_left_out_and_defau
     assert out("from os") == [True]
     assert out("| None") == [True, True]
     assert out("= 1") == out("= 2") == out("== by") == out("= 3") == [False]
+    assert out("= 5") == [True]
     assert all(any(low <= (7, column) < high for low, high in ranges) for column in (26, 46))
 
 
@@ -78,7 +81,7 @@ def test_a_fault_is_tried_where_the_statement_it_is_in_is_run(line: int, stateme
     assert _statement(SOURCE, line) == (statement, inside)
 
 
-@pytest.mark.parametrize(("line", "around"), [(4, range(1, 13)), (6, range(5, 13)), (7, range(7, 13))])
+@pytest.mark.parametrize(("line", "around"), [(4, range(1, 15)), (6, range(5, 15)), (7, range(7, 13))])
 def test_a_default_is_tried_where_its_function_or_class_is_run_and_a_constant_where_its_file_is(
     line: int, around: range
 ) -> None:

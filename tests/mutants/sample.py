@@ -5,8 +5,8 @@ faults is drawn, so that the eleven replacements of each `+` do not crowd out ev
 come only where a package has fewer positions than its sample. What is drawn hangs on a hash of the file and of the
 line's text, so that the sample stays as it is where lines move, and changes only with the lines that change.
 
-Left out are faults that no test could or should see: see `LEFT_OUT`, annotations (which the type checker reads), and
-what compiles to the same bytecode or not at all.
+Left out are faults that no test could or should see: see `LEFT_OUT`, annotations and overloads with their defaults
+(which the type checker reads; a call never reaches them), and what compiles to the same bytecode or not at all.
 """
 
 import ast
@@ -143,18 +143,19 @@ def _fits(patterns: dict[str, str], text: str) -> bool:
 
 
 def _left_out(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """The ranges (line, column) of annotations, and of what only the type checker runs."""
+    """The ranges (line, column) of annotations, and of what only the type checker runs or reads."""
     lines = [line.encode() for line in source.splitlines()]
     ranges = []
     for node in ast.walk(ast.parse(source)):
-        found: list[ast.AST | None] = []
+        unseen: list[ast.AST | None] = []
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found = [node.returns]
+            overloaded = any(ast.unparse(decorator).endswith("overload") for decorator in node.decorator_list)
+            unseen = [node if overloaded else node.returns]
         elif isinstance(node, ast.arg | ast.AnnAssign):
-            found = [node.annotation]
+            unseen = [node.annotation]
         elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-            found = [node]
-        for part in filter(None, found):
+            unseen = [node]
+        for part in filter(None, unseen):
             ends = ((part.lineno, part.col_offset), (part.end_lineno, part.end_col_offset))
             start, end = ((line, len(lines[line - 1][:column].decode())) for line, column in ends)
             ranges.append((start, end))
