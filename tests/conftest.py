@@ -112,7 +112,7 @@ def quick(pytestconfig: pytest.Config) -> Iterator[None]:
 
     from mini_tf.cli.terminal import waits
     from mini_tf.cost import lengths, run_cost, steps
-    from mini_tf.jobs import baselines, finishing
+    from mini_tf.jobs import baselines, finishing, parts
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
@@ -120,6 +120,7 @@ def quick(pytestconfig: pytest.Config) -> Iterator[None]:
         for module, name in ((run_cost, "MEASURED_SECONDS"), (lengths, "MEASURED_SECONDS")):
             patch.setattr(module, name, 0.01)
         patch.setattr(steps, "EVALUATION_SECONDS", 0.01)
+        patch.setattr(parts, "FLOPS_STEPS", 2)
         patch.setattr(run_cost, "peak_flops", lambda device, dtype: 1e11)
         patch.setattr(finishing, "baselines_of", lambda parts, check: baselines.Baselines())
         patch.setattr(baselines, "baselines_of_trained", lambda trained, store, note: baselines.Baselines())

@@ -5,7 +5,7 @@ its arguments, working directory, environment and standard streams over a socket
 streams.
 """
 
-import json
+import ast
 import os
 import select
 import signal
@@ -23,11 +23,12 @@ from warm import warm
 from mini_tf.cli import app
 
 CLIENT = """
-import json, os, socket, sys
-server = socket.socket(socket.AF_UNIX)
+import _socket, os, sys  # which Python starts with or loads at once: json and socket take longer than the rest
+server = _socket.socket(_socket.AF_UNIX)
 server.connect({address!r})
-call = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
-socket.send_fds(server, [len(call).to_bytes(8, "big")], [0, 1, 2])
+call = repr((sys.argv[1:], os.getcwd(), dict(os.environ))).encode()
+streams = b"".join(descriptor.to_bytes(4, sys.byteorder) for descriptor in (0, 1, 2))
+server.sendmsg([len(call).to_bytes(8, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
 server.sendall(call)
 for descriptor in (0, 1, 2):
     os.close(descriptor)
@@ -81,7 +82,7 @@ def _answer(connection: socket.socket) -> None:
     try:
         length, streams, _, _ = socket.recv_fds(connection, 8, 3)
         with connection.makefile("rb") as sent:
-            arguments, folder, environment = json.loads(sent.read(int.from_bytes(length, "big")))
+            arguments, folder, environment = ast.literal_eval(sent.read(int.from_bytes(length, "big")).decode())
         for descriptor, stream in enumerate(streams):
             os.dup2(stream, descriptor)
             os.close(stream)

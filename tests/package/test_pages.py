@@ -30,8 +30,8 @@ from mini_tf.recipe.reading import read
 from mini_tf.system import limits
 
 ROOT = Path(__file__).parents[2]
-COST = "train.batch_size=2 eval.tokens=500 runtime.threads=1 generate.max_new_tokens=8"
-SMALL = f"{COST} eval.every_steps=2 log.samples=0 eval.translations=4"
+COST = "train.batch_size=2 eval.tokens=100 runtime.threads=1 generate.max_new_tokens=8"
+SMALL = f"{COST} eval.every_steps=2 log.samples=0 eval.translations=2"
 FEW_STEPS = f"train.steps=2 {SMALL}"
 FEW_TOKENS = "data.split=4%"
 """For a preset on its own corpus: evaluations on all validation data take most of the time."""
