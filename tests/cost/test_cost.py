@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from commands import DATA, EXACT, TINY, minitf, tiny_model
 from torch.utils.flop_counter import FlopCounterMode
 
 from mini_tf.cost import run_cost
+from mini_tf.cost import steps as step_cost
 from mini_tf.cost.run_cost import run_time
 from mini_tf.cost.steps import (
     INSPECTED_STEPS,
@@ -247,6 +249,22 @@ def test_evaluations_and_checkpoints_are_as_many_as_a_run_makes(steps: int) -> N
     counted = count_evaluations_and_saves(recipe, steps, None)
     assert counted[0] == evaluations
     assert 0 <= counted[1] - saves <= 1  # a checkpoint of the last step may be counted twice
+
+
+def test_a_run_by_the_clock_is_evaluated_as_often_as_its_time_allows() -> None:
+    """Every five seconds, at most ten times."""
+    assert [count_evaluations_and_saves(due(), 1000, seconds)[0] for seconds in (4.0, 20.0, 500.0)] == [1, 4, 10]
+
+
+def test_memory_is_counted_in_bytes_and_evaluation_in_whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert step_cost.peak_bytes(CPU) > 50 << 20  # of a process that has imported torch
+    timed: list[int] = []
+    monkeypatch.setattr(step_cost, "_time_evaluation", lambda parts, tokens: timed.append(tokens) or 0.25)
+    parts = SimpleNamespace(setup=SimpleNamespace(micro_batch_size=8), recipe=recipe_of())
+    for seconds in (0.1, 0.8):
+        monkeypatch.setattr(step_cost, "EVALUATION_SECONDS", seconds)
+        step_cost._evaluation_tokens_per_second(parts, 5000)  # type: ignore[arg-type]
+    assert timed == [8 * 48, 8 * 48, 8 * 48, 3 * 8 * 48]
 
 
 def test_a_real_run_evaluates_samples_and_saves_as_often_as_estimated(tmp_path: Path) -> None:

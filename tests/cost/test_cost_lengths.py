@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ def test_the_slope_is_the_exponent_of_a_power_of_the_length(exponent: float) -> 
 
 
 def test_the_standard_error_is_that_of_least_squares() -> None:
-    """Of the last four points; by the formula of the regression through x = 0, 1, 2, 3 with residuals written out."""
+    """Of the last four points, or of three, by the formula of the regression with residuals written out."""
     residuals = [0.01, -0.03, 0.03, -0.01]  # orthogonal to 1 and x
     x = [1.0, *(math.exp(n) for n in range(4))]
     y = [99.0, *(math.exp(2 * n + residual) for n, residual in enumerate(residuals))]
@@ -34,6 +35,9 @@ def test_the_standard_error_is_that_of_least_squares() -> None:
     assert slope is not None
     assert slope.exponent == pytest.approx(2)
     assert slope.error == pytest.approx(math.sqrt(sum(r * r for r in residuals) / 2 / 5))
+    three = fit_slope(x[1:4], [math.exp(2 * n + r) for n, r in enumerate((0.01, -0.02, 0.01))])  # type: ignore[arg-type]
+    assert three is not None
+    assert three.error == pytest.approx(math.sqrt(6e-4 / 1 / 2))
     assert fit_slope([1, 2], [1.0, 2.0]) is None
 
 
@@ -71,6 +75,10 @@ def test_flops_grow_with_the_square_of_the_length_or_linearly(monkeypatch: pytes
         assert short.flops is not None
         assert long.flops is not None
         assert 1.9 ** (power if power == 1 else 1.4) < long.flops / short.flops < 2.05**power
+        if (
+            layer.of.mixer.kind == "softmax"
+        ):  # four projections, and two products of queries and keys, in both directions
+            assert short.flops == 3 * (4 * 2 * 256 * 32**2 + 2 * 2 * 256**2 * 32)
         for cost in (short, long):
             assert cost.saved is not None
             assert cost.peak is not None
@@ -85,6 +93,35 @@ def test_a_row_that_does_not_fit_is_not_measured(monkeypatch: pytest.MonkeyPatch
     short, long = measure_lengths(layer, [16, 4096], Setup())
     assert short.seconds is not None
     assert (long.flops, long.seconds, long.saved, long.peak) == (None,) * 4
+
+
+def test_a_length_is_not_measured_that_does_not_fit_by_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose memory grew faster than it seemed from the lengths that were probed."""
+    measured: list[int] = []
+
+    def measure(layer: Any, mixer: Any, length: int, setup: Setup) -> LengthCost:
+        measured.append(length)
+        return LengthCost(length, 1, 1.0, saved=10**9 if length == 1024 else 1, peak=1)
+
+    monkeypatch.setattr(lengths, "_measure", measure)
+    monkeypatch.setattr(lengths, "free_bytes", lambda device: 3 * 10**9)
+    [layer] = layers_of("tiny", read(TINY, ["model={kind: decoder, d_model: 32, n_layers: 1, n_heads: 2}"]).recipe)
+    costs = [*measure_lengths(layer, [512, 1024, 2048], Setup())]
+    assert measured == [512, 1024]
+    assert costs[2] == LengthCost(2048)
+
+
+@pytest.mark.parametrize(("long", "repetitions"), [(0.0, 1), (1e9, lengths.MIN_REPETITIONS)])
+def test_a_length_is_measured_so_often_at_least_unless_it_takes_long(
+    long: float, repetitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed: list[int] = []
+    monkeypatch.setattr(lengths, "LONG_SECONDS", long)
+    monkeypatch.setattr(lengths, "MEASURED_SECONDS", 0.0)
+    monkeypatch.setattr(lengths.statistics, "median", lambda seconds: timed.append(len(seconds)))
+    [layer] = layers_of("tiny", read(TINY, ["model={kind: decoder, d_model: 8, n_layers: 1, n_heads: 1}"]).recipe)
+    assert len([*measure_lengths(layer, [8], Setup())]) == 1
+    assert timed == [repetitions]
 
 
 def test_the_command_prints_a_table_slopes_and_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

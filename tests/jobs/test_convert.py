@@ -10,9 +10,10 @@ import pytest
 import torch
 from commands import DATA, EXACT, TINY, minitf, refused
 
-from mini_tf.jobs.convert import _kept_settings
+from mini_tf.jobs.convert import _copy, _kept_settings
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import settings_of
+from mini_tf.system.errors import RecipeFault
 from mini_tf.trained.evaluating import evaluation_data, kl_divergence
 from mini_tf.trained.opening import load_trained, open_trained
 
@@ -92,6 +93,14 @@ def test_settings_of_an_encoder_and_of_several_mixers_are_kept() -> None:
     assert (key, settings) == ("model.encoder.attention", {"kind": "window", "qk_norm": True, "scale": 0.3} | unchanged)
     key, settings = kept({"attention": [mixer, mixer | {"scale": 0.5}]}, {"attention": "window"})
     assert (key, settings) == ("model.attention", {"kind": "window", "qk_norm": True} | unchanged)
+
+
+@pytest.mark.parametrize("sizes", [(2, 3), (3, 2)])
+def test_a_conversion_that_changes_a_shape_is_refused(sizes: tuple[int, int]) -> None:
+    before, after = ({"same": torch.ones(1), "w": torch.zeros(size)} for size in sizes)
+    message = rf"w is \[{sizes[0]}\] in run, but \[{sizes[1]}\] after the conversion"
+    with pytest.raises(RecipeFault, match=message):
+        _copy(before, after, "run")
 
 
 def test_the_divergence_is_its_formula(run: Path, tmp_path: Path) -> None:

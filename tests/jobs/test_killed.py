@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -26,6 +27,7 @@ from hang import ending, outcome
 from processes import Command
 
 import mini_tf.jobs.pretrain  # noqa: F401  before the forks, each of which would import it anew
+from mini_tf.jobs import killed_runs
 from mini_tf.run.finding import try_lock
 from mini_tf.run.folder import Run
 from mini_tf.training.machine.device import available_cores
@@ -447,6 +449,49 @@ def test_doctor_cleans_up_when_it_is_interrupted(tmp_path: Path) -> None:
     assert not (tmp_path / "resume-proof").exists()
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)  # nobody of its group is left
+
+
+def test_doctor_quotes_the_error_of_a_run_that_fails(tmp_path: Path) -> None:
+    process = doctor("", tmp_path, TINY, "data.train=/no/such")
+    stdout, stderr = outcome(process)
+    assert (process.returncode, stdout) == (9, "")
+    assert stderr.splitlines()[-1].startswith(
+        "an uninterrupted run failed with exit code 4: data.train: /no/such: no such file"
+    )
+
+
+@pytest.mark.parametrize(("saving", "kills"), [(1, 2), (2, 2), (4, 4), (9, 5)])
+def test_doctor_kills_until_one_kill_was_inside_a_save_or_was_tried_five_times(
+    saving: int, kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """saving: the number of the run that is killed inside a save."""
+    tried: list[float | None] = []
+
+    class Instant:
+        def __init__(self, root: Path, *_: object) -> None:
+            self.root = self.folder = root
+            root.mkdir()
+
+        def run(self) -> float:
+            return 8.0
+
+        def kill(self, moment: float | None) -> tuple[float, str, bool]:
+            tried.append(moment)
+            return 1.0, "killed", len(tried) == saving
+
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path))
+    auto = {**dict.fromkeys(("device", "precision", "compile", "threads")), "micro_batch_size": 1}
+    monkeypatch.setattr(
+        killed_runs, "manifest", SimpleNamespace(read=lambda folder: SimpleNamespace(auto=auto, step=3))
+    )
+    monkeypatch.setattr(killed_runs, "ForkedRun", Instant)
+    monkeypatch.setattr(killed_runs, "differences", lambda run, other: {})
+    monkeypatch.setattr(killed_runs, "MIN_KILLS", 2)
+    monkeypatch.setattr(killed_runs, "SECONDS", 0.0)
+    proof = killed_runs.prove_resume(None, lambda line: None)  # type: ignore[arg-type]
+    assert (len(proof.kills), proof.seconds, proof.steps) == (kills, 8.0, 3)
+    after_a_save = [4.0, 2.0][: kills - saving] if saving <= kills else []
+    assert tried == [None] * min(saving, kills) + after_a_save
 
 
 def test_doctor_refuses_a_recipe_whose_runs_cannot_be_compared() -> None:

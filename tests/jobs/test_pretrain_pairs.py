@@ -295,6 +295,7 @@ def test_the_training_side_is_judged_too(two: Path) -> None:
     assert train["targets"] > 5 * val["targets"]
     assert train.keys() == val.keys() >= {*FIGURES, "loss", "bits_per_byte", "bleu_signature", "chrf_signature"}
     assert minitf("evaluate", two, "--split", "train", "--data", DATA / "reversed.tsv").exit_code == 2
+    assert "bleu is 0, since no generated text has 4 words" in minitf("evaluate", two).stderr
 
 
 def test_figures_of_an_average_are_those_of_its_weights(learnt: Path) -> None:

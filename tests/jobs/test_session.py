@@ -130,6 +130,13 @@ def test_steps_are_recorded_at_every_line_of_the_log_and_as_often_as_asked(tmp_p
     assert steps == sorted({1, *range(3, 63, 3), *range(5, 63, 5), 62})
 
 
+def test_an_extension_is_evaluated_at_its_own_end(tmp_path: Path) -> None:
+    due = ("model.d_model=8", "train.steps=2", "eval.every_steps=null", "checkpoint.every_steps=3")
+    run = trained(tmp_path / "run", *due)
+    assert minitf("pretrain", TINY, *QUIET, *due, "-d", run, "--extend", "5").exit_code == 0
+    assert [*evaluated(run)] == [2, 7]
+
+
 @pytest.mark.parametrize("killed_after", [3, 4], ids=["between-evaluations", "before-its-sample-was-written"])
 def test_a_continued_run_leaves_the_samples_of_its_evaluations_and_no_others(killed_after: int, tmp_path: Path) -> None:
     due = ("train.steps=5", "eval.every_steps=4", "checkpoint.every_steps=3", "checkpoint.keep_last=9", "log.samples=1")
