@@ -250,12 +250,11 @@ def test_cells_have_the_colors_of_their_numbers(tab: Tab) -> None:
     assert {tuple(pixels[i][j]) for i, j in zip(*np.triu_indices(len(TOKENS), 1), strict=True)} == {(230, 233, 237)}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 2000])
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (2000, "light")])
 def test_a_page_fits_every_screen_without_faults_of_access(tab: Tab, width: int, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe-playwright-python")
     shown = tab.open(
-        page(TOKENS * 20, n_scenes=2, slider="step"),
+        page(TOKENS * 4, n_scenes=2, slider="step"),
         "#L0H1/q7",
         viewport={"width": width, "height": 800},
         color_scheme=scheme,
@@ -265,7 +264,7 @@ def test_a_page_fits_every_screen_without_faults_of_access(tab: Tab, width: int,
     assert shown.evaluate("document.documentElement.dataset.theme") == scheme
     shown.locator("summary").click()
     shown.locator("#open details table").first.wait_for()
-    faults = axe.Axe().run(shown).response["violations"]
+    faults = axe.Axe().run(shown, options={"resultTypes": ["violations"]}).response["violations"]
     serious = [fault for fault in faults if fault["impact"] in ("serious", "critical")]
     assert [(fault["id"], [node["html"][:200] for node in fault["nodes"][:2]]) for fault in serious] == []
 
