@@ -74,10 +74,18 @@ def checked(found: Any = None, *, typechecker: Callable[[FunctionType], Callable
 def _checked_of(value: Any) -> Any:
     """All of a value that a check of types and shapes can see."""
     kind = type(value)
-    if isinstance(value, torch.Tensor):
+    seen_as = _seen_as(kind)
+    if seen_as is None:
+        return kind
+    if seen_as is torch.Tensor:
         return kind, value.shape, value.dtype
-    if isinstance(value, tuple | list):
-        return kind, *map(_checked_of, value)
-    if isinstance(value, dict):
+    if seen_as is dict:
         return kind, *((name, _checked_of(part)) for name, part in value.items())
-    return (kind, value) if kind is str else kind  # a string may be one of a Literal
+    return (kind, value) if kind is str else (kind, *map(_checked_of, value))  # a string may be one of a Literal
+
+
+@functools.cache
+def _seen_as(kind: type) -> type | None:
+    """The type of which more than the type itself is seen."""
+    seen = (torch.Tensor, tuple, list, dict)
+    return str if kind is str else next((each for each in seen if issubclass(kind, each)), None)

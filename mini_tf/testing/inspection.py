@@ -1,6 +1,6 @@
 """The contract of inspection: parameter counts, captured attention and hidden states for any model.
 
-The settings under test should be small: every check builds a model in float64, for a vocabulary of 23 tokens and a
+The settings under test should be small: the checks share a model in float64, for a vocabulary of 23 tokens and a
 context of 16, within which the state of a mixer that supports streaming must reach its maximum size.
 """
 
@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import torch
@@ -44,12 +44,23 @@ def cases(settings: ModelSettings) -> list[Case]:
     return cases_of(checks_of(__name__), settings)
 
 
+@lru_cache(maxsize=1)
+def _model_of(settings: ModelSettings) -> Model:
+    """The model of all checks: a view leaves it as it was."""
+    return tiny_model(settings)
+
+
+@lru_cache(maxsize=1)
 def _captured(model: Model) -> Capture:
+    return _capture(model)
+
+
+def _capture(model: Model) -> Capture:
     return capture(model, Tokens(random_ids(1)), source_for(model, 1))
 
 
 def every_parameter_is_counted_once(settings: ModelSettings) -> None:
-    model = tiny_model(settings)
+    model = _model_of(settings)
     parts, names = module_parameters(model), {id(parameter): name for name, parameter in model.named_parameters()}
     counted = Counter(
         id(model.get_parameter(f"{part.name}.{name}".lstrip("."))) for part in parts for name in part.shapes
@@ -67,7 +78,7 @@ def every_parameter_is_counted_once(settings: ModelSettings) -> None:
 
 
 def flops_and_memory_match_the_model(settings: ModelSettings) -> None:
-    model = tiny_model(settings)
+    model = _model_of(settings)
     work = forward_flops(model)
     for name in ("stack", "logits", "forward", "training"):
         assert 0 < getattr(work, name) < math.inf, f"FLOPs of {name}: {getattr(work, name)}"
@@ -96,7 +107,7 @@ def flops_and_memory_match_the_model(settings: ModelSettings) -> None:
 
 
 def positions_of_every_embedding_are_finite(settings: ModelSettings) -> None:
-    model = tiny_model(settings)
+    model = _model_of(settings)
     for model_stack in model.stacks():
         if (where := encoding_of(model, model_stack)) is None:
             continue
@@ -117,7 +128,7 @@ def positions_of_every_embedding_are_finite(settings: ModelSettings) -> None:
 
 
 def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
-    model = tiny_model(settings)
+    model = _model_of(settings)
     captured = _captured(model)
     expected: Counter[str] = Counter()
     for model_stack in model.stacks():
@@ -148,7 +159,7 @@ def every_head_of_every_call_is_captured_once(settings: ModelSettings) -> None:
 
 
 def head_measures_are_in_range(settings: ModelSettings) -> None:
-    for attention in _captured(tiny_model(settings)).attention:
+    for attention in _captured(_model_of(settings)).attention:
         among = {"input": random_ids(1)[0].tolist(), "source": random_ids(1, M, seed=2)[0].tolist()}
         units = (
             among.get(attention.queries, range(attention.mask.shape[-1]))
@@ -174,7 +185,7 @@ def head_measures_are_in_range(settings: ModelSettings) -> None:
 
 
 def head_roles_are_scores_on_repeated_random_tokens(settings: ModelSettings) -> None:
-    model = tiny_model(settings)
+    model = _model_of(settings)
     rows = [repeated_tokens(range(VOCABULARY), length) for length in (CONTEXT, CONTEXT - 2)]
     inputs, source = (Tokens(ids) for ids in rows if ids is not None)
     by_head = scores_on(model, inputs, source if model.needs_source else None)
@@ -200,9 +211,9 @@ def head_roles_are_scores_on_repeated_random_tokens(settings: ModelSettings) -> 
 
 
 def hidden_states_of_every_call_are_captured(settings: ModelSettings) -> None:
-    model = tiny_model(settings)
+    model = _model_of(settings)
     with _recorded_calls(model) as calls:
-        captured = _captured(model)
+        captured = _capture(model)
     calls = calls[len(calls) // 2 :]  # the calls of the second of two forward passes
     message = "every declared stack must be called"
     assert {call.of.name for call in calls} == {model_stack.name for model_stack in model.stacks()}, message
@@ -223,7 +234,7 @@ def hidden_states_of_every_call_are_captured(settings: ModelSettings) -> None:
 
 
 def word_vectors_are_hidden_states_of_its_tokens(settings: ModelSettings) -> None:
-    model, texts = tiny_model(settings), ("ab cd e", "f ab g")
+    model, texts = _model_of(settings), ("ab cd e", "f ab g")
     sentences, occurrences = [Sentence(text, text) for text in texts], [_occurrence(text, "ab") for text in texts]
     rows: SequenceKind = "source" if model.needs_source else "input"
     if rows not in {model_stack.rows for model_stack in model.stacks()}:
@@ -249,7 +260,7 @@ def word_vectors_are_hidden_states_of_its_tokens(settings: ModelSettings) -> Non
 
 
 def feed_forward_layers_are_sums_of_memories(settings: ModelSettings) -> None:
-    model = tiny_model(settings)
+    model = _model_of(settings)
     expected, seen = list[tuple[str, int]](), list[tuple[str, int]]()
 
     def check(name: str, layer: int, part: FeedForward, x: Tensor) -> None:

@@ -20,9 +20,10 @@ Text = tuple[int, ...]
 Language = Callable[[int, Text], Tensor]
 
 
+@cache
 def language(seed: int, n_words: int) -> Language:
     """Scores (V,) of what follows a text of a source: drawn for each one, so that nothing but following them finds the
-    best.
+    best; the same for all tests.
     """
 
     @cache
@@ -132,7 +133,7 @@ ALL = 10_000
 def test_a_beam_that_holds_all_texts_finds_what_brute_force_finds_where_greedy_often_does_not(
     length_penalty: float,
 ) -> None:
-    differs, cases = 0, [(n_words, limit, seed) for n_words in (4, 5, 6) for limit in (3, 4) for seed in range(6)]
+    differs, cases = 0, [(n_words, limit, seed) for n_words in (4, 5, 6) for limit in (3, 4) for seed in range(4)]
     for n_words, limit, seed in cases:
         told = language(seed, n_words)
         beam = BeamSettings((END,), ALL, 5, length_penalty)
@@ -146,7 +147,7 @@ def test_a_beam_that_holds_all_texts_finds_what_brute_force_finds_where_greedy_o
 @pytest.mark.parametrize(("min_new_tokens", "no_repeat_ngram"), [(0, 0), (3, 0), (0, 1), (2, 2)])
 def test_a_beam_of_one_is_greedy(length_penalty: float, min_new_tokens: int, no_repeat_ngram: int) -> None:
     ended = set()
-    for seed in range(30):
+    for seed in range(12):
         told = language(seed, 6)
         beam = BeamSettings((END,), 1, 1, length_penalty, min_new_tokens, no_repeat_ngram)
         expected = greedy(told, beam, 12)
@@ -249,7 +250,7 @@ def test_the_search_is_its_definition_and_stopping_early_changes_nothing(
     size: int, kept: int, length_penalty: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = {True: 0, False: 0}
-    for seed in range(12):
+    for seed in range(6):
         told, beam = language(seed, 6), BeamSettings((END,), size, kept, length_penalty, no_repeat_ngram=3)
         expected = by_hand(told, beam, 10)
         for bounded in (True, False):

@@ -22,10 +22,8 @@ def brute_force(text: str, corpus: Sequence[str]) -> float:
     copied = {
         n + k
         for n in range(len(words) - 7)
+        if any(map(re.compile(rf"\b{re.escape(text[words[n].start() : words[n + 7].end()])}\b").search, corpus))
         for k in range(8)
-        if any(
-            re.search(rf"\b{re.escape(text[words[n].start() : words[n + 7].end()])}\b", document) for document in corpus
-        )
     }
     return len(copied) / len(words) if words else 0.0
 

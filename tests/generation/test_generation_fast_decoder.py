@@ -2,6 +2,7 @@
 state.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -63,15 +64,24 @@ SETTINGS |= {
 }
 
 
-def assert_goes_on_as_the_whole(model: Model, lengths: tuple[int, ...], n: int = STEPS, context: int = CONTEXT) -> None:
-    """Texts of these lengths, together, for n steps."""
+def assert_goes_on_as_the_whole(
+    model: Model,
+    lengths: tuple[int, ...],
+    n: int = STEPS,
+    context: int = CONTEXT,
+    most_products: Sequence[int] = (array_stack.MOST_PRODUCTS,),
+) -> None:
+    """Texts of these lengths, together, for n steps; with each of these limits of what numpy computes."""
     assert FastDecoder.fits(model)
     texts = [some_ids(length, seed=length).tolist() for length in lengths]
     following = some_ids(n, len(texts), seed=4)
-    together = cached(model, texts, following, context)
-    for row, text in enumerate(texts):
-        expected = uncached(model, text, following[:, row].tolist(), context)
-        torch.testing.assert_close(together[:, row], expected, rtol=0, atol=1e-8)
+    expected = [uncached(model, text, following[:, row].tolist(), context) for row, text in enumerate(texts)]
+    for limit in most_products:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(array_stack, "MOST_PRODUCTS", limit)
+            assert limit or not ArrayStack.fits(model, len(texts))
+            together = cached(model, texts, following, context)
+        torch.testing.assert_close(together, torch.stack(expected, dim=1), rtol=0, atol=1e-8)
 
 
 def assert_needs_constant_memory(model: Model) -> None:
@@ -113,17 +123,12 @@ WITHOUT_POSITIONS = {
         if word == "rotary" or name not in WITHOUT_POSITIONS
     ],
 )
-def test_any_setting_of_the_parts_goes_on_as_the_whole(
-    name: str, positions: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_setting_of_the_parts_goes_on_as_the_whole(name: str, positions: str) -> None:
     """With a window in one of the layers; padded and not; beyond the context; in numpy and in torch."""
     mixers = {} if "attention" in SETTINGS[name] else {"mixers": ("window", "softmax")}
     model = model_of("decoder", positions=positions, n_layers=2, **mixers, **SETTINGS[name])
-    assert_goes_on_as_the_whole(model, (5, 5))
-    assert_goes_on_as_the_whole(model, (3, 20, 1))
-    monkeypatch.setattr(array_stack, "MOST_PRODUCTS", 0)
-    assert not ArrayStack.fits(model, 3)
-    assert_goes_on_as_the_whole(model, (3, 20, 1))
+    assert_goes_on_as_the_whole(model, (5,))
+    assert_goes_on_as_the_whole(model, (3, 20, 1), most_products=(array_stack.MOST_PRODUCTS, 0))
 
 
 def fast_positions() -> list[str]:

@@ -161,11 +161,10 @@ def test_translations_do_not_depend_on_their_company_and_have_the_log_probabilit
     model = model_of(3, positions, **settings)
     translator = translator_of(model, max_new_tokens=8, no_repeat_ngram=3)
     alone = [found for source in SOURCES for found in translator.translate([source], n_best=3)]
-    for rows in (3, 100):
-        together = list(translator.translate(SOURCES, rows, n_best=3))
-        assert [[one.text for one in found] for found in together] == [[one.text for one in found] for found in alone]
-        for ours, theirs in zip(itertools.chain(*together), itertools.chain(*alone), strict=True):
-            assert (ours.logprob, ours.score) == pytest.approx((theirs.logprob, theirs.score), abs=EXACT)
+    together = list(translator.translate(SOURCES, 6, n_best=3))
+    assert [[one.text for one in found] for found in together] == [[one.text for one in found] for found in alone]
+    for ours, theirs in zip(itertools.chain(*together), itertools.chain(*alone), strict=True):
+        assert (ours.logprob, ours.score) == pytest.approx((theirs.logprob, theirs.score), abs=EXACT)
     ended = [
         (source, one)
         for source, found in zip(SOURCES, alone, strict=True)

@@ -70,6 +70,7 @@ def test_what_is_said_of_a_crash_are_plain_sentences_and_a_table(early: tuple[Pa
     said = " ".join(told(done.stdout).split())
     assert "replayed on cpu in bf16: it diverges again in the same way" in said
     assert "first non-finite output: stack.layers.3." in said
+    assert "after that step" not in said
     assert "in fp32 instead of bf16 the step is" in said
     assert "try: a lower optimizer.lr (it is 0.3), schedule.warmup=5% (there is none), optimizer.clip=1" in said
     assert max(map(len, done.stdout.splitlines())) <= 80
@@ -177,11 +178,11 @@ SOUND = [f"attention.{kind}" for kind in listing("attention") if kind in causal_
 
 
 @pytest.mark.parametrize("kind", SOUND)
-@pytest.mark.parametrize("pack", ["docs", "none"])
-def test_nothing_is_found_in_a_sound_step(kind: str, pack: str) -> None:
+def test_nothing_is_found_in_a_sound_step(kind: str) -> None:
+    """Mixers in rows with padding, positions in rows of several documents."""
     section, word = kind.split(".")
-    without = ("model.positions=none",) if section == "attention" else ()
-    findings = replay_step(training_with(*without, f"model.{section}={word}", f"data.pack={pack}"), Progress())
+    rest = ("model.positions=none", "data.pack=none") if section == "attention" else ("data.pack=docs",)
+    findings = replay_step(training_with(f"model.{section}={word}", *rest), Progress())
     assert (findings.outcome.what, findings.source, findings.gradients, findings.weights) == (None, None, [], [])
     assert findings.outcome.loss > 0
     assert len(findings.levels) == 3
@@ -243,7 +244,6 @@ def counting(**counters: object) -> Callable[[bytes], bytes]:
 
 
 def test_of_a_run_that_was_started_again_since_that_is_said(copied: Path) -> None:
-    assert "since that step" not in minitf("inspect", "crash", copied).stdout
     record = json.loads((copied / "run.json").read_text())
     (copied / "run.json").write_text(json.dumps(record | {"state": "done"}))
     assert "the run was continued after that step; its state is done\n" in told(

@@ -190,15 +190,15 @@ def result(*arguments: str | Path) -> dict[str, object]:
 
 
 def test_the_views_read_the_runs_own_corpus_another_one_and_a_file(run: Path, tmp_path: Path) -> None:
-    found = result("syntax", run, "--limit", "12")
+    found = result("syntax", run, "--limit", "6")
     assert {"relation": "nsubj", "by": "+1"}.items() <= next(
         one for one in found["relations"] if one["relation"] == "nsubj"
     ).items()
-    assert found["documents"] == 12
+    assert found["documents"] == 6
     other = "{kind: world, n_documents: 50, seed: 1}"
-    assert result("senses", run, "--data", other, "--limit", "20")["layers"][0]["AUC"] == 0.5  # without positions
-    file = world.Settings(n_documents=8).corpus(tmp_path)
-    assert result("syntax", run, "--data", file)["documents"] == 8
+    assert result("senses", run, "--data", other, "--limit", "10")["layers"][0]["AUC"] == 0.5  # without positions
+    file = world.Settings(n_documents=4).corpus(tmp_path)
+    assert result("syntax", run, "--data", file)["documents"] == 4
 
 
 @pytest.fixture(scope="module")
@@ -260,7 +260,7 @@ def auc_and_nearest(forms: Sensed, layer: int) -> tuple[float, float]:
 
 def test_senses_are_compared_over_all_pairs_of_all_forms_by_loops(opened: Trained) -> None:
     """AUC and nearest of forms with different numbers of pairs, each pair and each token counted once."""
-    documents = labelled(14, "senses")
+    documents = labelled(9, "senses")
     found = senses.Settings(run="").of_documents(opened, documents)
     shown, forms, control = found.result, sensed(opened, documents), sensed(with_random_weights(opened), documents)
     assert shown["forms"] == {form: dict(Counter(sense for sense, _ in tokens)) for form, tokens in forms.items()}
@@ -312,7 +312,7 @@ def test_words_beyond_the_context_have_no_token(opened: Trained, monkeypatch: py
 
 
 def test_syntax_shows_the_best_head_of_one_half_scored_on_the_other_by_loops(opened: Trained) -> None:
-    documents = labelled(8, "heads", "relations")
+    documents = labelled(6, "heads", "relations")
     found = syntax.Settings(run="").of_documents(opened, documents)
 
     def guessed(trained: Trained, document: LabelledDocument) -> list[list[int]]:

@@ -545,8 +545,8 @@ def copier() -> Model:
     settings = {"d_model": 48, "n_layers": 2, "n_heads": 2, "d_ff": 0, "tied": False, "init_std": 0.1}
     model = settings_of("models", "decoder")(**settings, attention=mixers, positions=none).build(16, 24)  # type: ignore[attr-defined]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 30) * (1 - step / 300))
-    for _ in range(300):
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 30) * (1 - step / 150))
+    for _ in range(150):
         period = int(torch.randint(6, 13, ()))
         ids = repeated(16, period)
         scores = model.logits(model(Tokens(ids[:, :-1])).y)

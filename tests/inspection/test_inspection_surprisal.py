@@ -105,8 +105,9 @@ def test_surprisal_and_entropy_are_those_of_transformers(
     assert [one[:2] for one in tokens] == [one[:2] for one in expected]
     for ours, theirs in zip(tokens, expected, strict=True):
         assert ours[2:] == pytest.approx(theirs[2:], rel=1e-4, abs=1e-4)
-    in_bits = measured(folder / run, folder / "texts.txt", *options, "--bits")
-    assert [one["surprisal"] for one in in_bits["tokens"]] == pytest.approx([one[2] / math.log(2) for one in tokens])
+    if run == "decoder":
+        in_bits = [token["surprisal"] for token in measured(folder / run, folder / "texts.txt", "--bits")["tokens"]]
+        assert in_bits == pytest.approx([surprisal / math.log(2) for _, _, surprisal, _ in tokens])
     words = found["words"]
     assert [word["word"] for word in words] == [word for text in TEXTS.values() for word in text.split()]
     for word in words:
