@@ -60,11 +60,18 @@ class Kinds:
 
 @cache
 def parsed(file: Path) -> ast.Module:
-    gc.disable()  # a tree stays, and a collection would look at all of them
+    gc.disable()  # a tree stays, and a collection would look at all of them, now and later
     try:
         return ast.parse(file.read_text())
     finally:
+        gc.freeze()
         gc.enable()
+
+
+@cache
+def nodes_of(file: Path) -> list[ast.AST]:
+    """All nodes of a file: several tests look at them, and a walk takes longer than they do."""
+    return list(ast.walk(parsed(file)))
 
 
 @cache

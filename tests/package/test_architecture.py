@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 from floors import FLOORS, picture
-from kind_questions import packages, parsed
+from kind_questions import nodes_of, packages, parsed
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "mini_tf"
@@ -57,12 +57,15 @@ def imports_of(file: Path) -> Iterator[Import]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0 or PAPERS in file.parents, f"{file}:{node.lineno}: imports name the whole path"
-            above = file.relative_to(ROOT).parts[: -node.level or None]
-            module = ".".join([*above, *([node.module] if node.module else [])]) if node.level else str(node.module)
+            module = str(node.module)
+            if node.level:
+                above = file.relative_to(ROOT).parts[: -node.level]
+                module = ".".join([*above, *([node.module] if node.module else [])])
             names = [module, *(f"{module}.{alias.name}" for alias in node.names)]
         elif not (isinstance(node, ast.If) and is_local(node) and file.parent == BASE_SETTINGS):
             inside = local or is_local(node)
-            left += [(child, inside) for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)]
+            parts = ("body", "handlers", "orelse", "finalbody", "cases")  # those of statements
+            left += [(child, inside) for part in parts for child in getattr(node, part, ())]
             continue
         else:
             continue
@@ -83,6 +86,7 @@ def own_imports() -> list[Import]:
     return [one for one in all_imports() if one.module.startswith("mini_tf.")]
 
 
+@cache
 def part_of(file: Path) -> str:
     """The file or folder directly in mini_tf that a file belongs to."""
     return file.relative_to(PACKAGE).with_suffix("").parts[0]
@@ -163,7 +167,7 @@ def test_one_function_imports_by_a_word() -> None:
     by_word = {("recipe/kinds.py", "importlib"), ("cli/terminal/help.py", "importlib")}
     metadata = {(finding, f"importlib{name}") for name in ("", ".metadata", ".util", ".util.find_spec")}
     assert where == by_word | {(testing, "importlib"), (testing, "importlib.invalidate_caches")} | metadata
-    loads = [node for node in ast.walk(parsed(PACKAGE / finding)) if isinstance(node, ast.Attribute)]
+    loads = [node for node in nodes_of(PACKAGE / finding) if isinstance(node, ast.Attribute)]
     assert not {node.attr for node in loads} & {"load", "import_module"}
     assert [call for file in FILES for call in calls_of(file, {"__import__"})] == []
 
@@ -192,7 +196,7 @@ def calls_of(file: Path, names: set[str]) -> list[str]:
 @cache
 def read_in(file: Path) -> list[ast.Name | ast.Attribute]:
     """The names and attributes that a file reads."""
-    mentioned = (node for node in ast.walk(parsed(file)) if isinstance(node, ast.Name | ast.Attribute))
+    mentioned = (node for node in nodes_of(file) if isinstance(node, ast.Name | ast.Attribute))
     return [node for node in mentioned if isinstance(node.ctx, ast.Load)]
 
 
@@ -266,7 +270,7 @@ def first_line(node: ast.Module | ast.ClassDef) -> str:
 
 def test_files_functions_and_signatures_stay_small() -> None:
     """The limits of style.md with some room: seldom over 250 lines, 50 lines and 7 parameters, never far over."""
-    functions = [(file, f) for file in FILES for f in ast.walk(parsed(file)) if isinstance(f, ast.FunctionDef)]
+    functions = [(file, f) for file in FILES for f in nodes_of(file) if isinstance(f, ast.FunctionDef)]
     lengths = {file: len(file.read_text().splitlines()) for file in FILES}
     assert [str(file) for file, n in lengths.items() if n > (370 if "testing" in file.parts else 320)] == []
     assert [f"{file}: {f.name}" for file, f in functions if (f.end_lineno or 0) - f.lineno > 66] == []
@@ -279,9 +283,7 @@ def test_files_functions_and_signatures_stay_small() -> None:
 def test_what_a_compiled_task_computes_of_a_named_tuple_is_a_method() -> None:
     """torch 2.10 compiles no property of one."""
     compiled = {"nn", "attention", "positions", "models", "objectives"}
-    classes = [
-        node for file in FILES if part_of(file) in compiled for node in ast.walk(parsed(file)) if is_named_tuple(node)
-    ]
+    classes = [node for file in FILES if part_of(file) in compiled for node in nodes_of(file) if is_named_tuple(node)]
     assert len(classes) > 10
     assert not [name for node in classes for name in ast.walk(node) if getattr(name, "id", "").endswith("property")]
 

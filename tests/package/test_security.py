@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 from commands import DATA, EXACT, ROOT
 from hostile import HOSTILE
-from kind_questions import parsed
+from kind_questions import nodes_of, parsed
 from test_architecture import FILES, PACKAGE, all_imports, calls_of
 
 from mini_tf.system.cache import cache_folder, cache_path, redirect_library_caches
@@ -230,7 +230,13 @@ WORKS: list[list[str]] = [
     ["predict", "runs/task", "-i", "labels.jsonl", "--assert", "accuracy>=0"],
     ["predict", "runs/task", f"a {{{{ {EVIL} }}}} \x1b]0;x\x07"],
     ["inspect", "align", "runs/pairs", "-o", "made/l.png", "-o", "made/l.json"],
-    ["cost", "data.train=translate-toy", "tokenizer.kind=byte", *TRANSLATION, "--seconds", "0"],
+    [
+        "cost",
+        "data.train={kind: world-translation, n_documents: 20}",
+        "tokenizer.kind=byte",
+        *TRANSLATION,
+        *("--seconds", "0"),
+    ],
     ["runs", "list", "runs"],
     ["runs", "show", "runs/rows"],
     ["data", "show", "data.train=rows.jsonl", "tokenizer={path: foreign/tokenizer.json}", "train.context=32"],
@@ -485,7 +491,7 @@ def test_nothing_calls_what_runs_programs_or_loads_code() -> None:
     keywords = [
         f"{file.relative_to(ROOT)}:{node.value.lineno}: {node.arg}"
         for file in FILES
-        for node in ast.walk(parsed(file))
+        for node in nodes_of(file)
         if isinstance(node, ast.keyword) and node.arg in {"shell", "allow_pickle", "trust_remote_code", "weights_only"}
     ]
     assert [word.rpartition(":")[2] for word in keywords if "_code/fresh_reader.py" in word] == [" trust_remote_code"]
@@ -493,7 +499,7 @@ def test_nothing_calls_what_runs_programs_or_loads_code() -> None:
     methods = [
         f"{file.relative_to(ROOT)}:{node.lineno}"
         for file in FILES
-        for node in ast.walk(parsed(file))
+        for node in nodes_of(file)
         if isinstance(node, ast.Attribute)
         and node.attr in {"extractall", "extract", "apply_chat_template", "from_pretrained"}
         # Hugging Face's own model in the proof of an import or export: by a name of our tables, from safetensors alone.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from commands import ROOT, TINY, tiny_model
-from kind_questions import parsed
+from kind_questions import nodes_of
 
 from mini_tf.recipe.kind_folders import PACKAGES, own_folders
 
@@ -122,9 +122,8 @@ def words_of_papers() -> set[str]:
 
 def strings_and_names(file: Path) -> Iterator[tuple[int, str]]:
     """Those of the code, without docstrings and comments."""
-    tree = parsed(file)
-    statements = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    statements = {node.value for node in nodes_of(file) if isinstance(node, ast.Expr)}
+    for node in nodes_of(file):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in statements:
             yield node.lineno, node.value
         elif isinstance(node, ast.Name | ast.Attribute):
