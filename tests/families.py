@@ -13,11 +13,14 @@ import pytest
 import tokenizers
 import torch
 from commands import minitf
+from safetensors.torch import save_file
 from tokenizers import models, pre_tokenizers
 from torch import Tensor
 
 from mini_tf.hf.families import Names
+from mini_tf.hf.family_choice import as_family, as_other_model
 from mini_tf.hf.layouts import read_tensors
+from mini_tf.hf.proof import Parity, compare, make_batch
 from mini_tf.nn.model import Model
 from mini_tf.recipe.kinds import listing, settings_of
 
@@ -254,6 +257,17 @@ def exported(run: Path, out: Path, *options: str) -> dict[str, Any]:
     done = minitf("export", run, "-o", out, *options)
     assert done.exit_code == 0, done.stderr
     return json.loads((out / "parity.json").read_text())  # type: ignore[no-any-return]
+
+
+def written(loaded: Any, family: str, folder: Path) -> Parity:
+    """The parity of a model with transformers' one of a family, from weights and a config.json in a folder alone."""
+    loaded = as_other_model(loaded, family)
+    _, head, config, weights = as_family(loaded, family)
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({name: tensor.detach() for name, tensor in weights.items()}, folder / "model.safetensors")
+    parity = compare(loaded.model, head, make_batch(loaded.model, loaded.tokenizer.vocabulary), folder)
+    assert parity.reader.startswith("transformers")
+    return parity
 
 
 def filled(

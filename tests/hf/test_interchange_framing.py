@@ -43,8 +43,9 @@ def test_masks_are_filled_with_the_same_probabilities(kind: str, tmp_path: Path)
     model = f"{BERT} head: bert, n_types: 2, positions: learned, init_std: 0.4}}"
     run = trained(tmp_path / "run", "train.steps=1", tokenizer, model)
     fill = pipeline("fill-mask", exported(run), top_k=5)
-    for prompt in ("the [MASK] was", "[MASK] and the", "Once upon a [MASK]", "a[MASK], b"):
-        [ours] = results(minitf("generate", run, prompt, "--json", "--top-k", "5").stdout)
+    prompts = ("the [MASK] was", "[MASK] and the", "Once upon a [MASK]", "a[MASK], b")
+    filled = results(minitf("generate", run, *prompts, "--json", "--top-k", "5").stdout)
+    for prompt, ours in zip(prompts, filled, strict=True):
         theirs = {fill.tokenizer.convert_ids_to_tokens(one["token"]): one["score"] for one in fill(prompt, top_k=20)}
         found = [theirs[name] for name in theirs if name not in SPECIALS.values()][:5]
         assert found == pytest.approx([one["p"] for one in ours["candidates"][0]], abs=1e-5)
