@@ -273,7 +273,7 @@ def test_a_real_run_evaluates_samples_and_saves_as_often_as_estimated(tmp_path: 
         "pretrain",
         TINY,
         *EXACT,
-        "train.steps=23",
+        "train.steps=11",
         "eval.every_steps=5",
         "checkpoint.keep_last=100",
         "optimizer.lr=1e-3",
@@ -282,7 +282,7 @@ def test_a_real_run_evaluates_samples_and_saves_as_often_as_estimated(tmp_path: 
         folder,
     )
     assert done.exit_code == 0
-    evaluations, saves = count_evaluations_and_saves(due("eval.every_steps=5"), 23, None)
+    evaluations, saves = count_evaluations_and_saves(due("eval.every_steps=5"), 11, None)
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     assert sum("val.loss" in line for line in lines) == evaluations == len(list((folder / "samples").iterdir()))
     assert len(list((folder / "checkpoints").glob("step-*"))) == saves

@@ -11,14 +11,16 @@ from xml.etree import ElementTree
 import pytest
 from commands import ROOT, minitf, record, refused, tiny_model, trained
 
+FEW = ("train.context=16", "train.batch_size=4", "data.split=2%")
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """bytes, longer: of 4 and 6 steps; tokens: with another tokenizer. To be read only."""
     folder = tmp_path_factory.mktemp("compare") / "outputs"
-    trained(folder / "bytes", "train.steps=4", "eval.every_steps=2", "log.every_steps=1")
-    trained(folder / "longer", "train.steps=6", "eval.every_steps=2", "log.every_steps=1")
-    trained(folder / "tokens", "train.steps=4", "tokenizer={kind: bpe, vocab_size: 300}", "eval.every_steps=2")
+    trained(folder / "bytes", "train.steps=4", *FEW, "eval.every_steps=2", "log.every_steps=1")
+    trained(folder / "longer", "train.steps=6", *FEW, "eval.every_steps=2", "log.every_steps=1")
+    trained(folder / "tokens", "train.steps=4", *FEW, "tokenizer={kind: bpe, vocab_size: 300}", "eval.every_steps=2")
     return folder
 
 

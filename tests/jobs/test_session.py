@@ -120,7 +120,7 @@ def test_the_weights_that_an_objective_declares_count_in_training_and_in_evaluat
 
 def test_steps_are_recorded_at_every_line_of_the_log_and_as_often_as_asked(tmp_path: Path) -> None:
     """Of 62 steps every third has a line, and the first and the tenth."""
-    small = ("model.d_model=8", "train.batch_size=2", "eval.tokens=48")
+    small = ("model.d_model=8", "train.batch_size=2", "train.context=16", "data.split=2%", "eval.tokens=16")
     steps = [
         line["step"]
         for line in lines(

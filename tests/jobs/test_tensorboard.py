@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 from commands import QUIET, TINY, minitf, refused
 
-SHORT = (*QUIET, "train.steps=9", "eval.every_steps=3", "checkpoint.every_steps=3", "log.every_steps=1")
+SHORT = (
+    *(*QUIET, "train.steps=9", "train.context=16", "train.batch_size=4", "data.split=2%"),
+    *("eval.every_steps=3", "checkpoint.every_steps=3", "log.every_steps=1"),
+)
 
 
 def points(run: Path) -> list[tuple[str, int, float]]:
