@@ -4,6 +4,8 @@ Options have the names and the ranges of the commands; errors are `MinitfError`s
 command prints as a note, such as a truncated text, is a `ResultWarning`.
 """
 
+import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -72,12 +74,15 @@ def load(
 
 
 def _note(line: str) -> None:
-    warnings.warn(line, ResultWarning, stacklevel=3)
+    """Warn at the line that called minitf."""
+    names = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_stack(sys._getframe())]
+    ours = [level for level, name in enumerate(names, 1) if name.startswith("mini_tf.")]
+    warnings.warn(line, ResultWarning, stacklevel=ours[-1] + 1)
 
 
 def _notes(lines: Iterable[str]) -> None:
     for line in lines:
-        warnings.warn(line, ResultWarning, stacklevel=4)
+        _note(line)
 
 
 def _as_line(text: str | Mapping[str, Any], role: str) -> str:

@@ -11,7 +11,7 @@ from mini_tf.inspection._attention_pictures import describe, plot
 from mini_tf.system.errors import UsageFault
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class AttentionMaps:
     """The attention heads of a model on one text; a notebook shows the picture.
 

@@ -14,6 +14,7 @@ from tiny_tasks import ODD, THINGS
 
 import mini_tf
 from mini_tf.api import training_calls
+from mini_tf.api.arguments_as_text import overrides_of
 from mini_tf.nn.tokens import Tokens
 from mini_tf.system.errors import UsageFault
 
@@ -107,7 +108,8 @@ def test_an_embedding_without_a_task_is_the_mean_of_the_hidden_states(encoder: P
 
 
 def test_attention_is_that_of_the_command_and_has_a_picture(decoder: Path) -> None:
-    maps = mini_tf.load(decoder).attention("Once upon a time", layer=1)
+    run = mini_tf.load(run=decoder)
+    maps = run.attention("Once upon a time", layer=1)
     weights = maps.weights()
     [sample] = printed("inspect", "attention", decoder, "Once upon a time", "--layer", "1", "--full", "--json")[0][
         "result"
@@ -115,21 +117,31 @@ def test_attention_is_that_of_the_command_and_has_a_picture(decoder: Path) -> No
     assert maps.tokens == sample["tokens"]
     np.testing.assert_allclose(weights[0], [head["matrix"] for head in sample["heads"]], atol=1e-4)
     assert weights.shape == (1, 2, len(maps.tokens), len(maps.tokens))
+    assert (maps.source_tokens, maps.title) == (None, f"run decoder, step {run.trained.step}")
+    asked = run.attention("Once upon a time", layer=0, head=1, query="upon")
+    assert [(head.index.layer, head.index.head) for head in asked.heads] == [(0, 1)]
+    assert asked.sample.query is not None
+    assert asked.sample.query.text == "upon"
     assert maps._repr_png_().startswith(b"\x89PNG")
     assert b"<svg" in maps.picture("svg")
     shown = minitf("inspect", "attention", decoder, "Once upon a time", "--layer", "1", "--describe").stdout
     assert [line.split(":")[0] for line in maps.describe()] == [line.split(":")[0] for line in shown.splitlines()]
 
 
-def test_metrics_are_those_of_the_command(decoder: Path, classifier: Path, tmp_path: Path) -> None:
+def test_metrics_are_those_of_the_command(
+    decoder: Path, classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for folder in (decoder, classifier):
         assert mini_tf.load(folder).evaluate() == evaluated(folder)
     file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps({"words": f"a nice {thing}", "is": "good"}) + "\n" for thing in THINGS))
+    texts = [f"a nice {thing}" for thing in THINGS] + ["a nice" * 100]
+    file.write_text("".join(json.dumps({"words": text, "is": "good"}) + "\n" for text in texts))
     fields = {"text": "words", "label": "is"}
-    ours = mini_tf.load(classifier).evaluate(file, fields=fields)
+    with pytest.warns(mini_tf.ResultWarning, match="1 of .* are truncated"):
+        ours = mini_tf.load(classifier).evaluate(file, fields=fields)
+    assert capsys.readouterr() == ("", "")
     assert ours == evaluated(classifier, "--data", file, "--fields", json.dumps(fields))
-    assert ours["targets"] == len(THINGS)
+    assert ours["targets"] == len(texts)
 
 
 def test_what_is_refused_has_the_words_of_the_command(
@@ -193,6 +205,13 @@ def test_an_option_that_no_command_line_can_have_is_refused(options: dict[str, A
     with pytest.raises(UsageFault) as caught:
         mini_tf.load(decoder).generate("a", **options)
     assert "\n".join(caught.value.lines).startswith(words)
+
+
+def test_settings_are_written_as_on_the_command_line() -> None:
+    settings = {"train": {"steps": 3}, "objective": "masked", "model.attention": {"kind": "window"}, "seed": None}
+    assert [*overrides_of(settings)] == [
+        *("train.steps=3", "objective=masked", 'model.attention={"kind": "window"}', "seed=null")
+    ]
 
 
 def test_a_call_trains_the_run_of_the_command(

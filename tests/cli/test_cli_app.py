@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -240,3 +241,6 @@ def test_doctor_says_what_there_is(tmp_path: Path) -> None:
     assert facts["cores"] == available_cores()
     assert facts["minitf"] == mini_tf.__version__
     assert facts["problems"] == []
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for name, most in (("free disk", shutil.disk_usage(tmp_path).total), ("free memory", memory)):
+        assert 0 <= float(facts[name].removesuffix(" GiB")) <= most / 2**30 + 0.1

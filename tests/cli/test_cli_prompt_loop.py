@@ -249,6 +249,8 @@ def test_set_changes_an_option_as_the_command_line_would(decoder: Path) -> None:
         ["stop", "'e'"],
         said[5].split(),
     ]
+    _, refused = in_the_loop("/set temperature 2", "/set greedy on")(decoder)
+    assert refused[3].endswith("; /set temperature default resets the other option")
     assert said[5].startswith(
         "--greedy is --temperature 0; --temperature 2 was given too; /set OPTION default resets the other option"
     )

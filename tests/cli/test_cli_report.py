@@ -73,6 +73,8 @@ def test_a_run_without_heads_is_reported_without_maps(tmp_path: Path) -> None:
 def test_a_report_needs_a_file(runs: list[Path], tmp_path: Path) -> None:
     refused(minitf("runs", "report", runs[0]), "a report is a file", "-o report.html", exit_code=2)
     refused(minitf("runs", "report", runs[0], "-o", tmp_path / "a.png"), "its suffix must be .html", exit_code=2)
+    (tmp_path / "old.html").write_text("of another tool")
+    refused(minitf("runs", "report", runs[0], "-o", tmp_path / "old.html"), "exists; --force", exit_code=2)
 
 
 def test_a_text_is_noted_where_it_is_cut_and_refused_if_not_utf_8(runs: list[Path], tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def test_a_list_in_a_json_file_is_data_and_a_mapping_a_recipe() -> None:
         (("generate", "run", "A", "top_p=0.5"), "top_p=0.5 is a setting, not a text; write it as --top-p 0.5"),
         (("generate", "run", "2+2=4"), "no such run: run"),
         (("predict", "run", "seed=3"), "no such run: run"),
+        (("sweep", "quickstart", "train.seed=1,2", "data.train=-"), "stdin can be read by one process only"),
     ],
 )
 def test_a_file_or_a_setting_in_place_of_a_text_is_refused(arguments: tuple[str, ...], line: str) -> None:
@@ -110,7 +111,11 @@ def test_a_text_that_begins_with_a_dash_is_told_to_stand_behind_two() -> None:
     for command in (("generate",), ("predict",), ("inspect", "attention"), ("inspect", "tokens")):
         done = minitf(*command, "run", "- a film")
         refused(done, "No such option: - ; a text that begins with - stands behind --: -- '- a film'", exit_code=2)
-    refused(minitf("predict", "run", "--tpo", "3"), "No such option: --tpo", "see `minitf predict --help`", exit_code=2)
+    for option in ("--tpo", "--my_top=3"):
+        name = option.partition("=")[0]
+        refused(
+            minitf("predict", "run", option), f"No such option: {name}", "; see `minitf predict --help`", exit_code=2
+        )
 
 
 def test_the_nearest_file_is_named() -> None:
@@ -407,8 +412,8 @@ def test_a_stdin_that_nothing_reads_is_said(source: str) -> None:
     data = "-" if source == "read" else "data.train=grammar"
     with open("stdin.txt") as file, open(reads) as pipe, open(writes, "w"):
         done = minitf("pretrain", data, TINY, "-d", "my.txt", stdin=pipe if "pipe" in source else file)
-    line = "stdin is not read; `minitf pretrain data.train=grammar " + f"{TINY} -d my.txt -` trains on it\n"
-    assert (line in done.stderr) == (source in ("a pipe", "a file")), done.stderr
+    note = f"stdin is not read; `minitf pretrain {data} {TINY} -d my.txt -` trains on it\n"
+    assert (note in done.stderr) == (source in ("a pipe", "a file")), done.stderr
     assert done.exit_code == 5
 
 

@@ -437,8 +437,9 @@ def tokenizers_of_every_file(folder: Path) -> dict[Path, Any]:
 def test_a_model_of_hugging_face_is_opened_where_it_lies(tmp_path: Path) -> None:
     source = folder_of("gpt2", tmp_path / "theirs")
     before = sorted(path.name for path in tmp_path.rglob("*"))
-    with pytest.warns(mini_tf.ResultWarning, match="the tokenizer would encode <pad>"):
+    with pytest.warns(mini_tf.ResultWarning, match="the tokenizer would encode <pad>") as warned:
         run = mini_tf.load(source)
+    assert {warning.filename for warning in warned} == {__file__}
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
     assert minitf("import", source, "-o", tmp_path / "run").exit_code == 0
     options: dict[str, Any] = {"greedy": True, "max_new_tokens": 5}

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from toys import causal_mixers
 
 from mini_tf.cli.crash import _origin
 from mini_tf.jobs.parts import Parts, training_of
-from mini_tf.jobs.replay import _max_abs, replay_step
+from mini_tf.jobs.replay import ReplayResult, _max_abs, replay_step
 from mini_tf.recipe.kinds import listing
 from mini_tf.run.tensors import Serialized, read
 from mini_tf.training.loop import Progress
@@ -156,6 +157,9 @@ def test_the_first_gradient_that_is_not_finite_is_named() -> None:
     assert (f"model.{gradient.parameter}", gradient.micro) == (name, 1)
     assert gradient.share == pytest.approx(1 / parameters[name].shape[0])
     assert findings.outcome.what == f"the gradient norm is nan (in {name.removeprefix('model.')}), but must be finite"
+    for what, ending in ((None, "finite, with a loss of 2"), ("it is nan", "not finite either: it is nan")):
+        *_, said = _origin(replace(findings, in_fp32=ReplayResult(what, None, 2.0, 1.0)), parts)
+        assert said == f"in fp32 instead of {parts.setup.precision} the step is {ending}"
 
 
 @pytest.mark.parametrize(

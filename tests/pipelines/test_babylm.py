@@ -12,6 +12,7 @@ import pytest
 from commands import minitf, refused, tiny_model, trained
 from scipy import stats
 
+from mini_tf.cli.evaluation.text_scores import _over_runs
 from mini_tf.data.formats.babylm_files import read_babylm
 from mini_tf.pipelines import pipeline_of
 from mini_tf.scores import babylm_scores
@@ -187,6 +188,9 @@ def test_a_set_of_seeds_has_the_mean_and_students_interval(runs: Path, data: Pat
     low, high = stats.t.interval(0.95, 1, sum(each) / 2, stats.sem(each))
     assert each[0] != each[1]
     assert (score["value"], score["low"], score["high"]) == pytest.approx((sum(each) / 2, low, high))
+    assert found["run"] == str(runs / "seeds")
+    equal = _over_runs([babylm_scores.TaskScore("accuracy", 0.5, 0.4, 0.6, 10)] * 2)
+    assert (equal["value"], equal["low"], equal["high"]) == (0.5, 0.5, 0.5)
     refused(
         minitf("evaluate", runs / "seeds", "--babylm", data, "-o", tmp_path / "a.json"),
         "predictions are of one model",
@@ -198,7 +202,7 @@ def test_a_set_of_seeds_has_the_mean_and_students_interval(runs: Path, data: Pat
 def test_the_table_says_how_ties_count_and_a_gate_ends_with_8(runs: Path, data: Path) -> None:
     shown = minitf("evaluate", runs / "decoder", "--babylm", data, "--assert", "babylm.blimp>1")
     assert shown.exit_code == 8
-    assert "A tie" in shown.stdout
+    assert "Bootstrap intervals. A tie" in " ".join(shown.stdout.split())
     assert "official" in shown.stdout
     assert "takes the first of equal scores" in shown.stderr
     absent = minitf("evaluate", runs / "decoder", "--babylm", data, "--assert", "babylm.wug_adj>0")

@@ -22,6 +22,7 @@ from test_building_page import FILES, PAGE
 from test_pretrain import stop_after
 
 from mini_tf.cli.terminal import completion
+from mini_tf.recipe.keys import keys
 from mini_tf.recipe.kind_folders import GROUP, PACKAGES, KindFault, added_kinds, clear_caches
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.run.checkpoint import MANIFEST
@@ -198,11 +199,12 @@ def test_keys_schema_and_messages_know_the_kinds_of_a_package(package: Path) -> 
         refused(minitf("pretrain", TINY, override, "--dry-run"), said, exit_code=3)
 
 
-def test_completion_collects_keys_again_once_a_package_is_installed(wheel: Path) -> None:
-    without = completion._version()
+def test_keys_are_collected_again_once_a_package_is_installed(wheel: Path) -> None:
+    without = completion._version(), keys()
     with installed_in(wheel):
-        assert completion._version() != without
-    assert completion._version() == without
+        assert completion._version() != without[0]
+        assert keys() != without[1]
+    assert (completion._version(), keys()) == without
 
 
 def test_doctor_lists_the_packages_that_add_kinds(package: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ CODE_KEYS = ("class_path", "_target_", "_component_", "import", "trust_remote_co
 UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _LONGEST_KEY = 200
 _STACK = 100  # recursion depth that Python supports here and in the schema, whatever $MINITF_LIMITS allows
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader, if built, is a hundred times as fast
+Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader, if built, is a hundred times as fast
 
 
 @dataclass
@@ -124,7 +124,7 @@ class _Parser:
             self.fault(self.text.count("\n", 0, bad.start()) + 1, message)
             raise self.refusal()
         root: Node | None = None
-        events: Iterator[Any] = iter(yaml.parse(self.text, Loader=_Loader))
+        events: Iterator[Any] = iter(yaml.parse(self.text, Loader=Loader))
         try:
             for event in events:
                 if isinstance(event, yaml.DocumentStartEvent) and root is not None:
