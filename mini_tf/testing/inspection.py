@@ -180,7 +180,7 @@ def head_measures_are_in_range(settings: ModelSettings) -> None:
             bounded = {"entropy"} | (_SHARES if normalized else set())
             for name, value in head.measures.items():
                 assert value is None or math.isfinite(value), f"{head.index}: {name} must be finite: {value}"
-                within = value is None or -_CLOSE <= value <= 1 + _CLOSE
+                within = value is None or abs(value - 0.5) <= 0.5 + _CLOSE
                 assert within or name not in bounded, f"{head.index}: {name} must be in [0, 1]: {value}"
 
 
@@ -286,9 +286,7 @@ def _check_cosines(cosines: Tensor, n: int, where: str) -> None:
 def _occurrence(text: str, sought: str) -> Occurrence:
     """The word `sought`, with one token per character."""
     first = text.index(sought)
-    inputs = ModelInput(
-        text, [ord(character) % VOCABULARY for character in text], [(i, i + 1) for i in range(len(text))]
-    )
+    inputs = ModelInput(text, [*range(len(text))], [(i, i + 1) for i in range(len(text))])
     return Occurrence((first, first + len(sought)), [*range(first, first + len(sought))], inputs)
 
 

@@ -109,6 +109,17 @@ def test_a_task_that_changes_the_model_or_leaves_something_untrained_is_found_ou
         with pytest.raises(AssertionError, match="the task must not change the model"):
             contract.task_does_not_change_the_model(settings)
 
+        drawn = torch.Generator()  # not torch's own
+
+        def unseeded(self: Any, model: nn.Module) -> nn.Module:
+            made = idle(self, model)
+            made.idle.weight.data.normal_(generator=drawn)
+            return made
+
+        monkeypatch.setattr(kind, "task", unseeded)
+        with pytest.raises(AssertionError, match="the same seed must give the same weights"):
+            contract.task_does_not_change_the_model(settings)
+
 
 Change = Callable[[Batch, Rows], Batch]
 
@@ -331,6 +342,11 @@ def test_an_objective_with_a_fault_is_refused(
     monkeypatch.setattr(contract, "STEPS", 5)
     with kinds_in(FOLDER), pytest.raises(AssertionError, match=message):
         getattr(contract, check)(fault.settings())
+
+
+def test_targets_may_be_as_visible_as_declared() -> None:
+    often = {"mask_rate": 0.5, "replace": (0.2, 0.0, 0.8)}
+    contract.inputs_hide_the_targets(Spoilt("masked", given=often).settings())
 
 
 def test_labels_may_be_missing() -> None:

@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 from toys import Fading, FadingMean
 
 from mini_tf import testing
+from mini_tf.inspection._attention_maps import heads_of
+from mini_tf.nn import lora
 from mini_tf.nn.attention import MultiHeadAttention, MultiHeadSettings
 from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, MixerSettings, RecurrentUnit
 from mini_tf.nn.model import Model, ModelSettings, OneStack
@@ -21,7 +24,8 @@ from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe.kinds import settings_of
-from mini_tf.testing import Case, attention, checks_of, cross_attention, models, positions, run_all
+from mini_tf.testing import Case, attention, checks_of, cross_attention, inspection, models, positions, run_all
+from mini_tf.testing.tiny.objectives import FIRST_PLAIN, N_ROWS, PAD, SEPARATOR, rows_for
 
 
 def test_all_checks_run_and_each_that_fails_is_named() -> None:
@@ -49,6 +53,27 @@ def test_every_check_of_a_contract_is_found() -> None:
         "schedules": 9,
         "tokenizers": 6,
     }
+
+
+@pytest.mark.parametrize(
+    "dataset", ["text", "pairs", "classes", "numbers", "label_sets", "tags", "chats", "text_pairs"]
+)
+def test_rows_begin_apart_and_half_of_them_are_padded(dataset: str) -> None:
+    """Of what objectives are tried with: as long as asked for, and with separators around the plain tokens."""
+    rows = rows_for(dataset, lookahead=0, words=False)
+    for ids, segments in [
+        (rows.ids, rows.segments),
+        *([(rows.source.ids, rows.source.segments)] if rows.source else []),
+    ]:
+        assert segments is not None
+        assert (segments == 0).any(axis=1).tolist() == [False] * 4 + [True] * 4
+        assert ids.shape[1] <= 8 or dataset == "text_pairs"
+        closed = dataset != "text"
+        assert not closed or ((ids == PAD) == (segments == 0)).all()
+        assert not closed or (ids[:4, -1] == SEPARATOR).all()
+        first = ids[:, int(closed and ids is not getattr(rows.source, "ids", None))]
+        assert len(set(first.tolist())) == N_ROWS, "other tokens can be memorized"
+        assert first.min() >= FIRST_PLAIN
 
 
 def refuses(case_name: str, cases: Iterable[Case], message: str) -> None:
@@ -595,3 +620,25 @@ FAULTY_MODELS: list[tuple[Callable[[], ModelSettings], str, str]] = [
 @pytest.mark.parametrize(("settings", "case", "message"), named(FAULTY_MODELS))
 def test_a_faulty_model_is_refused(settings: Callable[[], ModelSettings], case: str, message: str) -> None:
     refuses(case, models.cases(settings()), message)
+
+
+def test_a_merged_model_with_a_name_left_over_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def merge(model: Model) -> None:
+        lora.merge(model)
+        model.left = nn.Parameter(torch.ones(2))
+
+    monkeypatch.setattr(models, "merge", merge)
+    with pytest.raises(AssertionError, match="must have the original names"):
+        models.adapters_cover_every_stack_and_merge(small_model("decoder"))
+
+
+@pytest.mark.parametrize(("entropy", "refused"), [(-0.01, True), (1.01, True), (-1e-7, False), (1 + 1e-7, False)])
+def test_a_measure_of_a_head_is_a_share_up_to_rounding(
+    entropy: float, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def heads(*given: Any) -> list[Any]:
+        return [replace(head, measures={"entropy": entropy}) for head in heads_of(*given)]
+
+    monkeypatch.setattr(inspection, "heads_of", heads)
+    with pytest.raises(AssertionError, match=r"entropy must be in \[0, 1\]") if refused else nullcontext():
+        inspection.head_measures_are_in_range(small_model("decoder"))
