@@ -27,8 +27,8 @@ def open_ensemble(
     With `step` or `average` there is only the one model. RunFault if a run is missing, or has other classes.
     """
     folder = finding.find(run)
-    recipe = read_recipe(folder)
     trained = open_trained(folder, step, device, average)
+    recipe = trained.recipe if finding.model_folder(folder) == folder else read_recipe(folder)  # not that of a fold
     if recipe.train.ensemble is None or step is not None or average is not None:
         return trained
     folders = finding.member_folders(folder)

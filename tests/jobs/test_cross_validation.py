@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import EXACT, compared, minitf, refused, trained
+from commands import EXACT, change, compared, minitf, refused, trained
 from data_of import dataset_of
 from test_run_sets import assert_same, at_call, cut_at, figures
 from tiny_tasks import OPINIONS, opinions
@@ -206,6 +206,19 @@ def test_the_baseline_of_folds_is_one_and_the_same_in_all_of_them() -> None:
     name, kept = same_baseline(each[1:], ["TF-IDF", "TF-IDF"], "val.accuracy", classify)  # type: ignore[arg-type]
     assert (name, kept) == ("TF-IDF", each[1:])
     assert same_baseline([{"val.accuracy": 0.5}], [None], "val.accuracy", classify) == (None, [{"val.accuracy": 0.5}])  # type: ignore[arg-type]
+
+
+def test_a_set_of_folds_is_held_to_one_baseline(whole: Path, data: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(whole, tmp_path / "run"))
+    change(run / "run.json", state="running")
+    for folder, (most, words) in zip(finding.member_folders(run), ((0.7, 0.6), (0.2, 0.9), (0.3, 0.8)), strict=True):
+        of_kinds = {"baseline.majority.accuracy": most, "baseline.tfidf_logistic.accuracy": words}
+        metrics = manifest.read(folder).metrics | of_kinds | {"baseline.accuracy": max(most, words)}
+        change(folder / "run.json", metrics=metrics, baseline="most" if most > words else "TF-IDF")
+    done = minitf("finetune", "bert-nano", *SMALL, f"data.train={data}", "data.split={folds: 3}", "-d", run)
+    assert done.exit_code == 0, done.stderr
+    assert manifest.read(run).baseline == "TF-IDF"
+    assert figures(run)["baseline.accuracy.mean"] == pytest.approx((0.6 + 0.9 + 0.8) / 3)
 
 
 def test_folds_of_one_data_set_are_one_group_and_pairs_of_folds_are_compared(whole: Path, tmp_path: Path) -> None:
