@@ -8,13 +8,11 @@ from json import JSONDecoder
 from pathlib import Path
 from typing import Any, NoReturn
 
-import yaml
-
 from mini_tf.recipe import arguments
 from mini_tf.recipe.arguments import data_overrides
 from mini_tf.recipe.data import FORMATS, LABEL_COLUMNS
 from mini_tf.recipe.kinds import kinds_of, settings_of
-from mini_tf.recipe.parsing.yaml_tree import Loader
+from mini_tf.recipe.parsing.yaml_tree import plain_yaml
 from mini_tf.recipe.reading import Resolved
 from mini_tf.recipe.values import one_line
 from mini_tf.run import manifest
@@ -111,7 +109,7 @@ def _columns(name: str) -> dict[str, None]:
 def task_recipes() -> list[str]:
     """The shipped recipes whose objective is a task."""
     tasks = [word for word, objective in kinds_of("objectives").items() if not _reads_text(objective)]
-    recipes = {name: yaml.load(file.read_text(encoding="utf-8"), Loader) for name, file in arguments.presets().items()}
+    recipes = {name: plain_yaml(file.read_text(encoding="utf-8")) for name, file in arguments.presets().items()}
     objectives = {name: recipe.get("objective") for name, recipe in recipes.items()}
     return [
         name for name, kind in objectives.items() if (kind.get("kind") if isinstance(kind, dict) else kind) in tasks

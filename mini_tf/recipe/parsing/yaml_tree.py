@@ -52,6 +52,15 @@ class Node:
             yield from child.leaves()
 
 
+def plain_yaml(text: str) -> Any:
+    """The values of YAML that needs no checks, such as a shipped recipe."""
+    loader = Loader(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
 def deepest() -> int:
     """The largest nesting depth of a file, and of files that extend each other."""
     return min(limits().recipe_depth, _STACK)
