@@ -149,7 +149,7 @@ def persistent_attention(
     learned = mask is not None and mask.requires_grad
     empty = not (q.numel() and k.numel())  # the kernel on a CPU divides by these sizes
     if learned or empty or not merges(q, dropout_rate):
-        return _concatenated(q, k, v, mask, shared, scale, dropout_rate, causal)
+        return _concatenated(q, k, v, mask, shared, scale, dropout_rate)
     d_k, d_v, dtype = k.shape[-1], v.shape[-1], q.dtype
     if dtype == torch.bfloat16 and torch.is_grad_enabled():  # see `fused_attention`
         q, k, v, shared = q.float(), k.float(), v.float(), (shared[0].float(), shared[1].float())
@@ -168,11 +168,8 @@ def _concatenated(
     shared: KeysValues,
     scale: float,
     dropout_rate: float,
-    causal: bool,
 ) -> Tensor:
     """One call, under a mask; queries of twice the width have keys with zeros in the half that is not theirs."""
-    if causal:
-        mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
     if mask is not None:
         mask = F.pad(mask, (shared[0].shape[2], 0), value=mask.dtype == torch.bool)  # True, or a bias of 0
     zeros = q.shape[-1] - k.shape[-1]

@@ -68,9 +68,7 @@ class Settings(PositionalEncodingSettings):
         return self._rotary(d_k, self.base)
 
     def _rotary(self, d_k: int, base: float) -> "Rotary":
-        return Rotary(
-            d_k if self.share == 1 else max(2, int(self.share * d_k) // 2 * 2), base, self.factor, self.long_wavelengths
-        )
+        return Rotary(max(2, int(self.share * d_k) // 2 * 2), base, self.factor, self.long_wavelengths)
 
 
 class Rotary(PositionalEncoding):

@@ -129,7 +129,7 @@ def returns_the_gradient_norm(settings: OptimizerSettings) -> None:
 def multiplies_gradients_by_the_factor(settings: OptimizerSettings) -> None:
     """A step with a factor, as in clipping, equals a step with scaled gradients."""
     optimizer, scaled = (settings.build(_parameters()) for _ in range(2))
-    for step, factor in enumerate((0.25, 1.0, 3.0)):
+    for step, factor in enumerate((0.25, 1.0, 2.0)):
         _draw_gradients(optimizer.parameters, step)
         _draw_gradients(scaled.parameters, step, factor=factor)
         optimizer.step(_LR, factor)

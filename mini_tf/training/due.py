@@ -119,6 +119,5 @@ class Due:
     def _part_passed(self, event: str, report: Report, parts: int) -> bool:
         """Whether another of `parts` equal parts of the training time has passed."""
         part = int(report.seconds / (self.horizon.seconds or 1) * parts)
-        passed = part > self._passed.get(event, 0)
-        self._passed[event] = max(part, self._passed.get(event, 0))
-        return passed
+        before, self._passed[event] = self._passed.get(event, 0), part
+        return part > before

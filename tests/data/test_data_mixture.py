@@ -83,6 +83,11 @@ def test_epochs_are_exact_and_weights_divide_the_rest(folder: Path) -> None:
     assert a + books + c == 480
 
 
+def test_a_single_source_with_a_name_is_measured_by_it(folder: Path) -> None:
+    _, _, packing = opened(folder, f"data.train=[{{path: {folder}/a.txt, name: alone}}]")
+    assert packing.names == ["alone"]
+
+
 def test_the_rows_of_a_mixture_are_those_of_its_sources(folder: Path) -> None:
     """Tokens and documents of a source are those of its file alone; rows come in the order that was asked for."""
     recipe, data, packing = opened(folder)

@@ -460,7 +460,7 @@ def test_attention_in_half_precision_has_the_gradients_of_full_within_its_digits
         assert (mine.double() - theirs).norm() < 2e-2 * theirs.norm()
 
 
-@pytest.mark.parametrize(("causal", "n_queries"), [(True, 6), (False, 6), (False, 3)])
+@pytest.mark.parametrize(("causal", "n_queries"), [(True, 6), (False, 7), (False, 3)])
 def test_attention_in_half_precision_without_a_mask_is_its_formula(causal: bool, n_queries: int) -> None:
     """Values and gradients, of strided inputs as of a projection; longer rows are left to the fused kernel."""
     q, k, v = (
@@ -473,12 +473,13 @@ def test_attention_in_half_precision_without_a_mask_is_its_formula(causal: bool,
     expected = scores.masked_fill(~keep, -torch.inf).softmax(-1) @ full[2]
     up = drawn(*expected.shape, seed=9, dtype=torch.float32).detach().bfloat16()
     results = []
-    for longest in (6, 5):
+    longer = max(n_queries, 6)
+    for longest in (longer, longer - 1):
         with pytest.MonkeyPatch.context() as patch, Made() as made:
             patch.setattr(attention_kernels, "HALF_LENGTH", longest)
             visibility = Visibility(causal, TokenPositions(n_queries), TokenPositions(6))
             attended = attend(q, k, v, visibility, 0.7)
-        assert ("scaled_dot_product_attention" in made.names) is (longest < 6)
+        assert ("scaled_dot_product_attention" in made.names) is (longest < longer)
         results.append((attended, *torch.autograd.grad(attended, (q, k, v), up)))
     for unfused, fused, exact in zip(
         *results, (expected, *torch.autograd.grad(expected, full, up.double())), strict=True
@@ -486,6 +487,13 @@ def test_attention_in_half_precision_without_a_mask_is_its_formula(causal: bool,
         assert unfused.dtype == torch.bfloat16
         assert (unfused.double() - exact).norm() < 2e-2 * exact.norm()
         assert (fused.double() - exact).norm() < 2e-2 * exact.norm()
+
+
+def test_uniform_weights_are_exported_without_a_scale_of_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
+    q, k, v = (drawn(1, 2, n, 4, seed=n) for n in (3, 5, 5))
+    read = attend(q, k, v, Visibility(False, TokenPositions(3), TokenPositions(5)), 0.0)
+    assert_close(read, v.mean(dim=2, keepdim=True).expand_as(read))
 
 
 @pytest.mark.parametrize("qk_norm", [False, True])

@@ -37,6 +37,12 @@ def test_positions_count_from_0_within_each_run_of_one_number(rows: list[list[in
     assert written(TokenPositions.packed(torch.tensor(rows))) == [rows, expected]
 
 
+def test_the_number_of_documents_is_known_up_to_the_next_power_of_two() -> None:
+    """A compiled graph reads so many."""
+    packed = [TokenPositions.packed(torch.arange(1, n + 1)[None]) for n in range(1, 6)]
+    assert [token_positions.max_segment for token_positions in packed] == [1, 2, 4, 4, 8]
+
+
 def test_positions_are_joined_as_what_they_are() -> None:
     """Plain ones stay plain only where the second goes on where the first ended."""
     joined = TokenPositions(2, 3).concat(TokenPositions(2, 5), 2, CPU)
@@ -114,6 +120,8 @@ def test_what_a_view_says_of_itself_is_what_it_shows() -> None:
         everything = all(all(row) for row in seen)
         square = causal and own_length == length and seen == [[k <= q for k in range(length)] for q in range(length)]
         assert view.windowed or seen == left
+        if not causal and own_start == start == 0:
+            assert view.windowed == (seen != left)
         if window is None:
             assert (view.full, view.triangular) == (everything, square and own_start == start)
         assert everything or not view.full

@@ -67,3 +67,13 @@ def test_bases_of_layers_are_repeated_over_them() -> None:
         assert torch.equal(
             bases.of_layer(layer).rotate(heads, TokenPositions(3, 5)), expected.rotate(heads, TokenPositions(3, 5))
         )
+
+
+def test_what_is_compiled_rotates_as_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the first layer, and in others, which have the same positions."""
+    token_positions, heads = TokenPositions.packed(torch.tensor([[1, 1, 1, 2, 2]])), random_tensor(1, 5, 2, 6)
+    rotaries: list[Any] = [settings_of("positions", "rotary")().build(12, 2, 6, 16) for _ in range(2)]  # type: ignore[attr-defined]
+    expected = rotaries[0].rotate(heads, token_positions)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    for _ in range(2):
+        torch.testing.assert_close(rotaries[1].rotate(heads, token_positions), expected)

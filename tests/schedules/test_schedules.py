@@ -33,6 +33,17 @@ def test_warmup_and_decay_may_fill_the_run_between_them() -> None:
         wsd(warmup=0.25, decay=0.875)
 
 
+def test_a_rate_is_stable_until_the_decay_begins() -> None:
+    wsd = settings_of("schedules", "wsd")(warmup=1, decay=0.3)
+    assert isinstance(wsd, ScheduleSettings)
+    assert [lr_factor(wsd, step, 10) for step in (1, 7, 10)] == [1.0, 1.0, 0.0]
+
+
+def test_progress_is_a_share_of_what_is_left_and_ends_with_the_run() -> None:
+    assert [progress(step, 4, 8) for step in (2, 4, 5, 8, 9)] == [0.0, 0.0, 0.25, 1.0, 1.0]
+    assert progress(1, 0.75, 1.25) == 0.5
+
+
 class Line(ScheduleSettings):
     """To the floor in a line; the ones below differ from it in one thing."""
 

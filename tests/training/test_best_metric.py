@@ -93,13 +93,13 @@ def test_the_checkpoint_that_meets_the_bound_is_published(tmp_path: Path) -> Non
     """Also if it is not the best: a text learnt by heart says less and less of another one."""
     (tmp_path / "train.txt").write_text("one two three four five\n\n" * 20)
     (tmp_path / "val.txt").write_text("93 17 5802 6641 38\n\n7 7 204\n")
-    data = (f"data={{train: {tmp_path / 'train.txt'}, val: {tmp_path / 'val.txt'}}}", "optimizer.lr=0.02")
-    recipe = (TINY, *data, "train.steps=100", "eval.every_steps=5", "eval.until=train.loss<0.5", "-d", tmp_path / "run")
+    data = (f"data={{train: {tmp_path / 'train.txt'}, val: {tmp_path / 'val.txt'}}}", "optimizer.lr=0.03")
+    recipe = (TINY, *data, "train.steps=40", "eval.every_steps=3", "eval.until=train.loss<2.5", "-d", tmp_path / "run")
     assert minitf("pretrain", *recipe).exit_code == 0
     found = record(tmp_path / "run")
     assert found.best is not None
     assert found.model is not None
-    assert found.best["step"] < found.step == found.model["step"] < 100
+    assert found.best["step"] < found.step == found.model["step"] < 40
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert found.metrics["val.loss"] == json.loads(lines[-1])["val.loss"]
     (tmp_path / "run" / "model.safetensors").unlink()

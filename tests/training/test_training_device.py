@@ -1,6 +1,7 @@
 """What `auto` comes to, and what is refused."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,8 +9,8 @@ from torch import nn
 
 from mini_tf.recipe.sections import Runtime
 from mini_tf.system.errors import Unavailable
-from mini_tf.training.machine import device, memory
-from mini_tf.training.machine.device import Setup, available_cores, available_precisions, resolve_setup
+from mini_tf.training.machine import device, hardware, malloc, memory
+from mini_tf.training.machine.device import Setup, available_cores, available_precisions, on_gpu, resolve_setup
 from mini_tf.training.machine.memory import free_bytes, largest_micro_batch, saved_bytes
 
 CPU = torch.device("cpu")
@@ -25,6 +26,28 @@ def only_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def two_old_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
+
+
+@pytest.mark.parametrize("available", [False, True])
+def test_a_gpu_is_used_if_it_is_named_or_if_auto_finds_one(available: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
+    used = {name: on_gpu(Runtime(device=name)) for name in ("auto", "cpu", "cuda", "cuda:1")}
+    assert used == {"auto": available, "cpu": False, "cuda": True, "cuda:1": True}
+
+
+def test_the_memory_of_a_gpu_is_told_in_gib(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = SimpleNamespace(name="GPU", major=9, minor=0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3 << 29, 80 << 30))
+    description = hardware.describe_gpu(torch.device("cuda:0"))
+    assert description == "GPU, 80.0 GiB, 1.5 GiB free, compute capability 9.0"
+
+
+def test_freed_blocks_of_a_mebibyte_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: list[tuple[int, int]] = []
+    monkeypatch.setattr(malloc, "_set_malloc", lambda *option: options.append(option))
+    malloc.return_freed_memory()
+    assert options == [(-3, 1024 * 1024)]  # M_MMAP_THRESHOLD of glibc
 
 
 @pytest.mark.usefixtures("only_cpu")

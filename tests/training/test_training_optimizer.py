@@ -80,6 +80,8 @@ def test_state_of_another_model_is_refused() -> None:
         ValueError, match=r"does not match the model: 0\.weight\.exp_avg \(1 names missing or unexpected\)"
     ):
         optimizer.load({name: tensor for name, tensor in saved.items() if name != "0.weight.exp_avg"})
+    with pytest.raises(ValueError, match=r"the model: 1, 2, 3, 4, 5 \(6 names missing or unexpected\)"):
+        optimizer.load(saved | {str(n): torch.zeros(()) for n in range(1, 7)})
     with pytest.raises(
         ValueError, match=r"0\.weight\.exp_avg: torch\.float32 \[5, 4\] must be torch\.float64 \[5, 4\]"
     ):

@@ -207,11 +207,11 @@ def as_lists(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     return {name: tensor.tolist() for name, tensor in tensors.items() if not tensor.is_meta}
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_an_optimizer_of_rows_moves_the_weights_as_a_whole_one(size: int, tmp_path: Path) -> None:
-    """Also one that needs whole matrices; the norm counts what every process has once."""
+def test_an_optimizer_of_rows_moves_the_weights_as_a_whole_one(tmp_path: Path) -> None:
+    """Also one that needs whole matrices; the norm counts what every process has once. Some rows divide evenly."""
     import torch.distributed.tensor  # once, not in every fork
 
+    size = 3
     found = in_processes(size, by_rows, tmp_path)
     for kind, settings in SETTINGS.items():
         alone, norms = whole(settings()), list[float]()

@@ -6,6 +6,7 @@ import itertools
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -139,9 +140,12 @@ def test_a_run_under_five_seconds_tries_nothing_and_says_so(steps: int) -> None:
 
 
 def test_a_clock_that_runs_out_in_five_seconds_is_not_even_looked_at() -> None:
+    """One of five seconds is."""
     machine = Machine(1.0)
     assert tune(setup(), RunLength(16, Horizon(seconds=4.9)), machine).reasons["precision"] == TOO_SHORT
     assert machine.tried == []
+    tune(setup(), RunLength(16, Horizon(seconds=SHORT)), machine)
+    assert machine.tried[0][1] == 1, "one row"
 
 
 def test_a_first_row_that_took_long_is_looked_at_again_with_more_rows() -> None:
@@ -290,6 +294,12 @@ def test_threads_that_share_their_cores_with_others_are_contended() -> None:
             other.wait()
 
 
+def test_every_thread_is_busy_until_its_time_is_over() -> None:
+    start = time.perf_counter()
+    assert hardware._least_share(2, 0.02) > 0
+    assert time.perf_counter() - start >= 0.02
+
+
 def test_only_what_is_undecided_is_tried() -> None:
     machine = Machine(0.01, bf16=0.1, threads={1: 0.1}, passes={8: 0.5})
     found = tune(setup(undecided=frozenset({"micro_batch_size"})), work(50_000), machine)
@@ -326,6 +336,12 @@ def test_a_clear_gain_is_kept_since_the_cost_of_measuring_it_is_spent(
     eager: float, compiled: float, run: float, on: bool, reason: str
 ) -> None:
     assert choose_compiling(eager, compiled, 20.0, run) == (on, reason)
+
+
+@pytest.mark.parametrize(("least", "words"), [(119, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2.0 h")])
+def test_times_are_told_in_seconds_minutes_or_hours(least: float, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(tuning.COMPILES_FROM, "cpu", least)
+    assert tune(setup(), work(500), Machine(0.01)).reasons["compile"] == f"not measured for runs under {words}"
 
 
 def test_a_run_that_was_long_until_something_faster_was_found_tries_no_compiling() -> None:
@@ -487,7 +503,7 @@ def test_a_run_that_measured_learns_what_one_learns_that_was_told_the_same(
 ) -> None:
     """To the bit, and its continuation takes what it found instead of measuring again."""
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
-    few = ("train.steps=60", "eval.tokens=100", "checkpoint.every_steps=60")
+    few = ("train.steps=8", "eval.tokens=100", "checkpoint.every_steps=8")
     changes = [f"{tiny_model('decoder')[:-1]}, dropout_rate: 0.1}}", *few]
     if model == "stream":
         changes = [f"{tiny_model('decoder')[:-1]}, attention: window}}", "train.stream=true", *few]
@@ -498,7 +514,7 @@ def test_a_run_that_measured_learns_what_one_learns_that_was_told_the_same(
     monkeypatch.setattr(tuning, "NOISY", inf)
     monkeypatch.setattr(tuning, "LONGEST", inf)
     monkeypatch.setattr(assembling, "contended", lambda threads: False)
-    recipe = ("pretrain", TINY, "log.samples=0", "eval.every_steps=60", *changes)
+    recipe = ("pretrain", TINY, "log.samples=0", "eval.every_steps=8", *changes)
     measuring = minitf(*recipe, "-d", tmp_path / "measured")
     assert measuring.exit_code == 0, measuring.stderr
     auto = json.loads((tmp_path / "measured" / "run.json").read_text())["auto"]

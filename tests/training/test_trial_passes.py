@@ -218,6 +218,21 @@ def test_a_failing_backend_is_named_and_lack_of_memory_is_left_to_the_first_step
         assert compile_failure(Sum(), Feed((batch(3),)), Setup(compile=True)) == reason  # type: ignore[arg-type]
 
 
+def test_one_micro_batch_shows_whether_a_task_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, passed = Sum(), list[Batch]()
+
+    class Several(Feed):
+        def micro_batches(self, step: int) -> list[Batch]:
+            return [*self.batches]
+
+    def compiled(self: Setup, task: nn.Module, feed: object) -> Any:
+        return lambda batch, state: passed.append(batch) or task(batch, state)
+
+    monkeypatch.setattr(Setup, "compiled", compiled)
+    assert compile_failure(task, Several((batch(3), batch(5))), Setup(compile=True)) is None  # type: ignore[arg-type]
+    assert [len(tried.labels) for tried in passed] == [3]
+
+
 def test_a_fault_of_data_or_task_is_not_the_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is what the same rows raise without the compiler; lack of memory is left to the first step again."""
     monkeypatch.setattr(compiling, "CompiledTask", partial(CompiledTask, backend="eager"))
