@@ -79,6 +79,14 @@ def test_windows_without_projections_attend_with_the_heads_parts_of_x() -> None:
     assert tiny.mixer.fast_decoding() is None
 
 
+def test_windows_without_projections_fit_the_default_sizes_alone() -> None:
+    sizes = {"d_model": 12, "n_heads": 3, "n_layers": 1, "attention": window.Settings(projections=False)}
+    assert settings_of("models", "decoder")(**sizes)
+    for other in ({"n_kv_heads": 1}, {"d_k": 6}, {"d_v": 6}):
+        with pytest.raises(ValueError, match="leave n_kv_heads, d_k and d_v to their defaults"):
+            settings_of("models", "decoder")(**sizes, **other)
+
+
 @pytest.mark.parametrize("kind", ["softmax", "window"])
 def test_positions_of_other_people_attach_to_our_mixers(kind: str) -> None:
     cases = list(attention.self_attention_cases(mixer_settings(kind), made("positions")))
