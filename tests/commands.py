@@ -67,7 +67,7 @@ def minitf(*arguments: str | Path, stdin: str | TextIO = "") -> Done:
 
 def main_of_a_fork(arguments: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
     """Be a process of `minitf` with these arguments and this environment, on the streams 0, 1 and 2."""
-    code = 99
+    code, environment = 99, {**environment}  # which may be os.environ
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

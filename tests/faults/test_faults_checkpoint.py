@@ -647,19 +647,20 @@ class Operation(NamedTuple):
     name: str
     arguments: tuple[Any, ...]
 
-    def half(self) -> None:
-        """What is there when the power goes in the middle."""
+    def half(self, of: Path | None = None, instead: Path = Path()) -> None:
+        """What is there when the power goes in the middle; in the copy `instead` of the folder `of`, if it is given."""
+        first = self.arguments[0]
+        path = first if of is None else instead / first.relative_to(of)
         if self.name in ("write", "append"):
-            path, data = self.arguments
+            data = self.arguments[1]
             with open(path, "wb" if self.name == "write" else "ab") as file:
-                whole = b"".join(chunks(data))
-                file.write(whole[: len(whole) // 2])
-        if self.name == "remove" and self.arguments[0].is_dir():
-            next(self.arguments[0].iterdir()).unlink()
+                file.write(data[: len(data) // 2])
+        if self.name == "remove" and path.is_dir():
+            next(path.iterdir()).unlink()
 
 
 class FaultyDisk(Disk):
-    """Hands its operation number `at` (from 1) to `fault` before it does it."""
+    """Hands its operation number `at` (from 1), or each for 0, to `fault` before it does it."""
 
     def __init__(self, at: int, fault: Callable[[Operation], None]) -> None:
         self.at, self.fault, self.trace = at, fault, list[Operation]()
@@ -667,8 +668,11 @@ class FaultyDisk(Disk):
 
 def _faulty(name: str) -> Callable[..., None]:
     def operate(self: FaultyDisk, *arguments: Any) -> None:
+        if name in ("write", "append"):
+            path, data = arguments
+            arguments = path, b"".join(chunks(data))  # which can be read once only
         self.trace.append(Operation(name, arguments))
-        if len(self.trace) == self.at:
+        if self.at in (0, len(self.trace)):
             self.fault(self.trace[-1])
         getattr(Disk, name)(self, *arguments)
 
@@ -708,7 +712,7 @@ def live(folder: Path, disk: Disk | None = None, until: int = 2) -> Run:
 
 def operations(start: Path, folder: Path) -> list[Operation]:
     shutil.copytree(start, folder)
-    disk = FaultyDisk(0, die)
+    disk = FaultyDisk(-1, die)
     live(folder, disk)
     return disk.trace
 
@@ -755,21 +759,28 @@ def die(operation: Operation) -> None:
 def test_a_run_killed_at_any_operation_has_the_old_or_the_new_checkpoint_and_comes_to_the_same_end(
     starts: dict[str, Path], tmp_path: Path, start: str
 ) -> None:
-    begin = starts[start.removeprefix("C1-")]
-    seen = set()
-    for at in range(1, 100):
-        folder = tmp_path / str(at)
-        shutil.copytree(begin, folder)
-        child = os.fork()
-        if child == 0:
-            live(folder, FaultyDisk(at, die))
-            os._exit(0)
-        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
-            break  # it has fewer operations
-        seen.add(judge(folder, {None, 1, 2} if start == "C1-new" else {1, 2}, starts["end"]))
-        if start == "C1-new" and 1 in seen:
-            break  # what follows is the other start
-    assert seen == ({None, 1} if start == "C1-new" else {1, 2})
+    """What a kill would leave is copied: the folder before each operation of one run, and half of the operation."""
+    folder, left = Path(shutil.copytree(starts[start.removeprefix("C1-")], tmp_path / "run")), list[Path]()
+
+    def copy(operation: Operation) -> None:
+        left.append(Path(shutil.copytree(folder, tmp_path / str(len(left)))))
+        operation.half(folder, left[-1])
+
+    live(folder, FaultyDisk(0, copy), until=1 if start == "C1-new" else 2)  # what follows is the other start
+    assert len(left) > 20
+    steps: set[int | None] = {None, 1} if start == "C1-new" else {1, 2}
+    assert {judge(killed, steps, starts["end"]) for killed in left} == steps
+
+
+def test_c1_a_killed_process_leaves_such_a_folder(starts: dict[str, Path], tmp_path: Path) -> None:
+    at = [operation.name for operation in operations(starts["second"], tmp_path / "trace")].index("rename")
+    folder = Path(shutil.copytree(starts["second"], tmp_path / "run"))
+    child = os.fork()
+    if child == 0:
+        live(folder, FaultyDisk(at + 1, die))
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    judge(folder, {1}, starts["end"])
 
 
 ERRORS = [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG]
@@ -824,7 +835,7 @@ def test_c13_space_is_looked_for_before_anything_is_written(starts: dict[str, Pa
             return 100
 
     folder = Path(shutil.copytree(starts["second"], tmp_path / "run"))
-    disk = SmallDisk(0, die)
+    disk = SmallDisk(-1, die)
     with pytest.raises(
         StorageFault, match=r"saving step 2 failed: 0 MiB are needed and 0 MiB are free; the last checkpoint is step 1"
     ):
@@ -846,11 +857,11 @@ def test_c14_a_folder_that_may_not_be_written_is_told_and_stays_as_it_is(
     folder = Path(shutil.copytree(starts["second"], tmp_path / "run"))
     before = content(folder)
     with pytest.raises(StorageFault, match=r"failed: Permission denied") as told:
-        live(folder, ReadOnly(0, die))
+        live(folder, ReadOnly(-1, die))
     assert told.value.hint == "make the folder writable; the same command continues"
     assert content(folder) == before
     with pytest.raises(StorageFault, match=r"cannot create .*Permission denied"):
-        live(tmp_path / "another", ReadOnly(0, die))
+        live(tmp_path / "another", ReadOnly(-1, die))
     assert not (tmp_path / "another").exists()
 
 

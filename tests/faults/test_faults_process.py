@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -53,17 +53,24 @@ class Ended(NamedTuple):
     stderr: str
 
 
-def child(folder: Path, *arguments: str | Path, change: Patch | None = None) -> int:
-    """The pid of a fork that runs one command as `python -m mini_tf` would, its streams in files of `folder`, in a
-    world changed so.
+def child(
+    folder: Path,
+    *arguments: str | Path,
+    change: Patch | None = None,
+    stdout: int | None = None,
+    stderr: int | None = None,
+) -> int:
+    """The pid of a fork that runs one command as `python -m mini_tf` would, in a world changed so; its streams are
+    files of `folder`, or these descriptors.
     """
     pid = os.fork()
     if pid:
         return pid
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        for descriptor, name in ((1, "stdout"), (2, "stderr")):
-            os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+        for number, name, given in ((1, "stdout", stdout), (2, "stderr", stderr)):
+            file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(file if given is None else given, number)
         sys.stdin, sys.stdout, sys.stderr = (open(n, mode, closefd=False) for n, mode in ((0, "r"), (1, "w"), (2, "w")))  # noqa: SIM115
         sys.argv = ["minitf", *map(str, arguments)]
         with pytest.MonkeyPatch.context() as patch:
@@ -71,6 +78,10 @@ def child(folder: Path, *arguments: str | Path, change: Patch | None = None) -> 
                 change(patch)
             app.main()
     except SystemExit as leaving:
+        try:
+            sys.stdout.flush()
+        except OSError:  # of which Python would tell at its end
+            leaving.code = 120
         os._exit(int(leaving.code or 0))
     except BaseException:
         traceback.print_exc()
@@ -82,8 +93,8 @@ def ended(pid: int, folder: Path) -> Ended:
     return Ended(status, (folder / "stdout").read_text(), (folder / "stderr").read_text())
 
 
-def forked(folder: Path, *arguments: str | Path, change: Patch | None = None) -> Ended:
-    return ended(child(folder, *arguments, change=change), folder)
+def forked(folder: Path, *arguments: str | Path, **world: Any) -> Ended:
+    return ended(child(folder, *arguments, **world), folder)
 
 
 def signalled(place: Any, name: str, *numbers: signal.Signals, call: int = 1, about: str = "") -> Patch:
@@ -129,41 +140,27 @@ def continues(run: Path, whole: dict[str, bytes]) -> bool:
     return promised(run) == whole
 
 
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [
-        pytest.param(signal.SIGINT, 130, id="P1-SIGINT"),
-        pytest.param(signal.SIGTERM, 143, id="P1-SIGTERM"),
-        pytest.param(signal.SIGHUP, 129, id="P4-SIGHUP"),
-        pytest.param(signal.SIGQUIT, 131, id="P4-SIGQUIT"),
-    ],
-)
+def stopped_at(run: Path, moments: Mapping[str, tuple[Patch, int]], ending: str = "") -> None:
+    """Stop one run at each moment after the other; each says so in one line at most, and with the exit code given."""
+    for fault, (change, status) in moments.items():
+        stopped = forked(run.parent, *RUN, "-d", run, change=change)
+        assert stopped.status == status, (fault, stopped.stderr)
+        assert stopped.stdout in ("", f"{run}\n"), fault
+        assert stopped.stderr.endswith(ending), (fault, stopped.stderr)
+        assert not ANY_TRACE.search(stopped.stderr), fault
+
+
 def test_a_signal_within_a_step_finishes_it_saves_and_tells_how_to_go_on(
-    number: signal.Signals, code: int, tmp_path: Path, whole: dict[str, bytes]
+    tmp_path: Path, whole: dict[str, bytes]
 ) -> None:
+    """P1, P4: one after the other, from the first step to the fifth."""
     run = tmp_path / "run"
-    stopped = forked(tmp_path, *RUN, "-d", run, change=signalled(Counters, "add_step", number, call=5))
-    assert stopped.status == code, stopped.stderr
-    assert stopped.stdout == f"{run}\n"
-    assert stopped.stderr.endswith("stopped at step 5, saved; run the same command to continue\n")
-    assert not ANY_TRACE.search(stopped.stderr)
-    assert (run / "checkpoints/step-00000005/MANIFEST.json").exists()
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    for step, number in enumerate(signals, 1):
+        moment = {number.name: (signalled(Counters, "add_step", number), 128 + number)}
+        stopped_at(run, moment, f"stopped at step {step}, saved; run the same command to continue\n")
+        assert (run / f"checkpoints/step-{step:08d}/MANIFEST.json").exists()
     assert continues(run, whole)
-
-
-MOMENTS = [
-    pytest.param(assembling, "open_data", 1, -signal.SIGTERM, id="P3-before-tokenizing"),
-    pytest.param(Run, "start", 1, -signal.SIGTERM, id="P3-before-run.json"),
-    pytest.param(pretrain, "build", 1, -signal.SIGTERM, id="P3-before-the-model"),
-    pytest.param(parts, "evaluate", 1, 143, id="P3-evaluation"),
-    pytest.param(Session, "_sample", 1, 143, id="P3-sample"),
-    pytest.param(Run, "save", 1, 143, id="P3-save"),
-    pytest.param(Disk, "write", 9, 143, id="P3-within-save"),
-    pytest.param(Run, "publish", 1, 143, id="P3-publish"),
-    pytest.param(Run, "rotate", 1, 143, id="P3-rotate"),
-    pytest.param(Run, "plot_losses", 1, 0, id="P3-drawing"),
-    pytest.param(Console, "output", 1, -signal.SIGTERM, id="P3-end"),
-]
 
 
 def test_a_signal_that_comes_while_a_sample_is_written_is_answered_with_a_save(tmp_path: Path) -> None:
@@ -183,75 +180,58 @@ def test_a_signal_that_comes_while_a_sample_is_written_is_answered_with_a_save(t
     assert (run / "checkpoints/step-00000004/MANIFEST.json").exists()
 
 
-def test_the_last_evaluation_is_left_for_later_by_a_signal(tmp_path: Path) -> None:
-    """P3: all is saved by then, and the whole held-out text may take long."""
-    run, command = tmp_path / "run", (*RUN, "eval.tokens=100")
-    stopped = forked(tmp_path, *command, "-d", run, change=signalled(finishing, "_evaluate", signal.SIGTERM))
-    assert (stopped.status, stopped.stderr.splitlines()[-1]) == (
-        143,
-        "stopped at step 8, saved, before the last evaluation; run the same command to continue",
-    )
-    assert minitf(*command, "-d", run).exit_code == 0
-    assert minitf(*command, "-d", tmp_path / "whole").exit_code == 0
-    assert promised(run) == promised(tmp_path / "whole")
-    assert measured(run)["val.loss"] == measured(tmp_path / "whole")["val.loss"]
-
-
-PAIRS = (
-    f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}, split: 10%}}",
+PAIRS = f"data={{train: {DATA / 'reversed.tsv'}, fields: {{source: source, target: target}}, split: 4%}}"
+OF_PAIRS = (
+    *RUN,
+    PAIRS,
+    tiny_model("encoder_decoder"),
+    "generate.max_new_tokens=4",
     "eval.translations=3",
+    "eval.tokens=9",
 )
 
 
-OF_PAIRS = (*RUN, *PAIRS, tiny_model("encoder_decoder"), "generate.max_new_tokens=8")
+def test_a_signal_while_held_out_pairs_are_translated_or_evaluated_loses_nothing(tmp_path: Path) -> None:
+    """P3: at the end all is saved by then, and the whole held-out text may take long."""
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    saved = "stopped at step {}, saved{}; run the same command to continue"
+    translation, evaluation = (ReferencePipeline, "generate_with_references"), (finishing, "_evaluate")
+    last = saved.format(8, ", before the last evaluation")
+    assert minitf(*OF_PAIRS, "-d", whole).exit_code == 0
+    for (place, name), line in ((translation, saved.format(4, "")), (evaluation, last), (translation, last)):
+        stopped = forked(tmp_path, *OF_PAIRS, "-d", run, change=signalled(place, name, signal.SIGTERM))
+        assert (stopped.status, stopped.stderr.splitlines()[-1]) == (143, line)
+    assert minitf(*OF_PAIRS, "-d", run).exit_code == 0
+    assert promised(run) == promised(whole)
+    assert measured(run) | {"minutes": 0} == measured(whole) | {"minutes": 0}
+    assert measured(run).keys() > {"val.bleu", "val.loss"}
 
 
-@pytest.fixture(scope="module")
-def whole_of_pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of pairs that nothing disturbed."""
-    folder = tmp_path_factory.mktemp("whole_of_pairs") / "run"
-    assert minitf(*OF_PAIRS, "-d", folder).exit_code == 0
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("call", "ending"),
-    [
-        pytest.param(1, "stopped at step 4, saved; run the same command to continue", id="P3-translations-on-the-way"),
-        pytest.param(
-            3,
-            "stopped at step 8, saved, before the last evaluation; run the same command to continue",
-            id="P3-all-translations",
-        ),
-    ],
-)
-def test_a_signal_while_held_out_pairs_are_translated_loses_nothing(
-    call: int, ending: str, tmp_path: Path, whole_of_pairs: Path
-) -> None:
-    run, command = tmp_path / "run", OF_PAIRS
-    stopped = forked(
-        tmp_path,
-        *command,
-        "-d",
-        run,
-        change=signalled(ReferencePipeline, "generate_with_references", signal.SIGTERM, call=call),
-    )
-    assert (stopped.status, stopped.stderr.splitlines()[-1]) == (143, ending)
-    assert minitf(*command, "-d", run).exit_code == 0
-    assert promised(run) == promised(whole_of_pairs)
-    assert measured(run) | {"minutes": 0} == measured(whole_of_pairs) | {"minutes": 0}
-    assert "val.bleu" in measured(run)
-
-
-@pytest.mark.parametrize(("place", "name", "call", "status"), MOMENTS)
-def test_a_run_stopped_at_any_moment_ends_as_if_nothing_had_been(
-    place: Any, name: str, call: int, status: int, tmp_path: Path, whole: dict[str, bytes]
-) -> None:
-    run = tmp_path / "run"
-    stopped = forked(tmp_path, *RUN, "-d", run, change=signalled(place, name, signal.SIGTERM, call=call))
-    assert stopped.status == status, stopped.stderr
-    assert not ANY_TRACE.search(stopped.stderr)
-    assert continues(run, whole)
+def test_a_run_stopped_at_any_moment_ends_as_if_nothing_had_been(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    """P3: two runs, stopped at one moment after the other."""
+    killed, saved = -signal.SIGTERM, 143
+    first = {
+        "before-tokenizing": (assembling, "open_data", 1, killed),
+        "before-run.json": (Run, "start", 1, killed),
+        "before-the-model": (pretrain, "build", 1, killed),
+        "save": (Run, "save", 1, saved),  # of step 3
+        "evaluation": (parts, "evaluate", 1, saved),  # of step 4
+        "within-save": (Disk, "write", 9, saved),  # of step 6
+        "publish": (Run, "publish", 1, saved),
+        "end": (Console, "output", 1, killed),
+    }
+    second = {
+        "rotate": (Run, "rotate", 1, saved),
+        "sample": (Session, "_sample", 1, saved),  # of step 4
+        "drawing": (Run, "plot_losses", 1, 0),
+    }
+    for name, moments in (("first", first), ("second", second)):
+        changes = {
+            fault: (signalled(place, method, signal.SIGTERM, call=call), status)
+            for fault, (place, method, call, status) in moments.items()
+        }
+        stopped_at(tmp_path / name, changes)
+        assert continues(tmp_path / name, whole)
 
 
 def test_tokenizing_that_was_killed_leaves_nothing_that_stays(tmp_path: Path, whole: dict[str, bytes]) -> None:
@@ -270,34 +250,27 @@ def test_tokenizing_that_was_killed_leaves_nothing_that_stays(tmp_path: Path, wh
         assert not list(cache.rglob("*.tmp"))
 
 
-@pytest.mark.parametrize(
-    ("operation", "about"),
-    [
-        pytest.param("write", "step-00000006/model.safetensors", id="P2-first-file"),
-        pytest.param("write", "step-00000006/MANIFEST.json", id="P2-manifest"),
-        pytest.param("rename", "step-00000006", id="P2-rename"),
-    ],
-)
 def test_a_second_interrupt_within_a_save_leaves_at_once_with_the_old_checkpoint_valid(
-    operation: str, about: str, tmp_path: Path, whole: dict[str, bytes]
+    tmp_path: Path, whole: dict[str, bytes]
 ) -> None:
+    """P2"""
     run = tmp_path / "run"
-    stopped = forked(
-        tmp_path, *RUN, "-d", run, change=signalled(Disk, operation, signal.SIGINT, signal.SIGINT, about=about)
-    )
-    assert stopped.status in (130, -signal.SIGINT), stopped.stderr
-    assert not ANY_TRACE.search(stopped.stderr)
-    assert sorted(path.name for path in run.glob("checkpoints/step-*"))[-1] == "step-00000004"
+    for operation, about in (("write", "model.safetensors"), ("write", "MANIFEST.json"), ("rename", "")):
+        change = signalled(Disk, operation, signal.SIGINT, signal.SIGINT, about=f"step-00000006{about and '/'}{about}")
+        stopped = forked(tmp_path, *RUN, "-d", run, change=change)
+        assert stopped.status in (130, -signal.SIGINT), stopped.stderr
+        assert not ANY_TRACE.search(stopped.stderr)
+        assert sorted(path.name for path in run.glob("checkpoints/step-*"))[-1] == "step-00000004"
     assert continues(run, whole)
 
 
 AT_AN_IMPORT = """
 import atexit, os, runpy, signal, sys
-moment = sys.argv.pop(1)
+moments = sys.argv.pop(1).split(",")
 send = lambda: os.kill(os.getpid(), signal.SIGINT)
-if moment == "exit":
+if "exit" in moments:
     atexit.register(send)
-sys.addaudithook(lambda event, given: send() if event == "import" and given[0] == moment else None)
+sys.addaudithook(lambda event, given: send() if event == "import" and given[0] in moments else None)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 runpy.run_module("mini_tf", run_name="__main__", alter_sys=True)
 """
@@ -307,8 +280,6 @@ runpy.run_module("mini_tf", run_name="__main__", alter_sys=True)
     ("moment", "arguments"),
     [
         pytest.param("mini_tf.cli.app", "--help", id="P1-first-import"),
-        pytest.param("typer", "--help", id="P1-importing-typer"),
-        pytest.param("exit", "--help", id="P1-exit"),
         pytest.param("exit", "pretrain no-such-recipe --json", id="P1-exit-of-a-refusal"),
         pytest.param("mini_tf.trained.opening", "evaluate RUN", id="P1-a-command's-first-import"),
         pytest.param("numpy._core._multiarray_umath", "evaluate RUN", id="P1-importing-numpy"),
@@ -325,13 +296,11 @@ def test_an_interrupt_while_python_imports_or_ends_is_a_silent_death(
     assert not ANY_TRACE.search(done.stderr)
 
 
-@pytest.mark.parametrize(
-    "moment", [pytest.param("mini_tf.cli.app", id="P1-first-import"), pytest.param("exit", id="P1-exit")]
-)
-def test_an_interrupt_that_the_shell_had_ignored_ends_nothing(moment: str, tmp_path: Path) -> None:
-    """As in a background job of a script."""
+def test_an_interrupt_that_the_shell_had_ignored_ends_nothing(tmp_path: Path) -> None:
+    """P1: as in a background job of a script."""
     code = AT_AN_IMPORT.replace("signal.default_int_handler", "signal.SIG_IGN")
-    done = own_process(f"exec {shlex.quote(sys.executable)} -c {shlex.quote(code)} {moment} --version", tmp_path)
+    line = f"exec {shlex.quote(sys.executable)} -c {shlex.quote(code)} mini_tf.cli.app,exit --version"
+    done = own_process(line, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -392,10 +361,15 @@ def taken_by(whom: str) -> int:
 def test_a_second_run_on_a_folder_is_refused_and_the_first_is_none_the_worse(
     tmp_path: Path, whole: dict[str, bytes]
 ) -> None:
-    """P6; the lock dies with its process, so after kill -9 the folder is free."""
+    """P6, P16: the first one sleeps and wakes; the lock dies with its process, so after kill -9 the folder is free."""
     run = tmp_path / "run"
-    pid = child(tmp_path, *RUN, "-d", run, change=signalled(Counters, "add_step", signal.SIGSTOP, call=4))
-    os.waitpid(pid, os.WUNTRACED)
+
+    def sleep_twice(patch: pytest.MonkeyPatch) -> None:
+        for step in (3, 5):
+            signalled(Counters, "add_step", signal.SIGSTOP, call=step)(patch)
+
+    pid = child(tmp_path, *RUN, "-d", run, change=sleep_twice)
+    assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
     before = content(run)
     with ending():  # who waits for the lock of a process that stands still waits for ever
         second = minitf(*RUN, "-d", run)
@@ -403,24 +377,11 @@ def test_a_second_run_on_a_folder_is_refused_and_the_first_is_none_the_worse(
     assert f"is in use by process {pid} on " in second.stderr
     assert second.stderr.count("\n") == 1
     assert content(run) == before
+    os.kill(pid, signal.SIGCONT)
+    assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
     os.kill(pid, signal.SIGKILL)
     assert ended(pid, tmp_path).status == -signal.SIGKILL
     assert continues(run, whole)
-
-
-def test_a_process_put_to_sleep_wakes_to_the_same_bytes(tmp_path: Path, whole: dict[str, bytes]) -> None:
-    """P16"""
-    pid = child(
-        tmp_path,
-        *RUN,
-        "-d",
-        tmp_path / "run",
-        change=signalled(Counters, "add_step", signal.SIGSTOP, call=4),
-    )
-    assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
-    os.kill(pid, signal.SIGCONT)
-    assert ended(pid, tmp_path).status == 0
-    assert promised(tmp_path / "run") == whole
 
 
 def test_out_of_memory_is_6_and_half_a_micro_batch_goes_on(tmp_path: Path) -> None:
@@ -457,18 +418,10 @@ def test_out_of_memory_is_6_and_half_a_micro_batch_goes_on(tmp_path: Path) -> No
     assert f"continuing {run} from step 1" in halved.stderr
 
 
-@pytest.mark.parametrize(
-    ("whom", "others", "code"),
-    [
-        pytest.param("nobody", "2>&- <&-", 141, id="P11-no-reader-no-stderr-no-stdin"),
-        pytest.param("full", "2>/dev/full", 6, id="P11-full"),
-    ],
-)
-def test_training_goes_on_without_streams(
-    whom: str, others: str, code: int, tmp_path: Path, whole: dict[str, bytes]
-) -> None:
-    done = own_process(f"minitf {shlex.join(RUN)} -d run {others}", tmp_path, taken_by(whom))
-    assert (done.returncode, done.stderr) == (code, "")
+def test_training_goes_on_with_a_full_disk_behind_its_streams(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    """P11; the exit code tells that stdout is lost."""
+    done = forked(tmp_path, *RUN, "-d", tmp_path / "run", stdout=taken_by("full"), stderr=taken_by("full"))
+    assert done.status == 6
     assert promised(tmp_path / "run") == whole
 
 
@@ -489,8 +442,8 @@ def test_a_product_that_nobody_takes_ends_a_command_without_noise(
     arguments: str, code: int | None, whom: str, tmp_path: Path
 ) -> None:
     """A refusal that stdout does not take keeps its own exit code: stderr has told it."""
-    done = own_process(f"minitf {arguments}", tmp_path, taken_by(whom))
-    assert done.returncode == (141 if whom == "nobody" else code or 6), done.stderr
+    done = forked(tmp_path, *arguments.split(), stdout=taken_by(whom))
+    assert done.status == (141 if whom == "nobody" else code or 6), done.stderr
     assert done.stderr.count("\n") <= 1
     assert not ANY_TRACE.search(done.stderr)
 
@@ -512,9 +465,9 @@ def test_neither_clock_nor_time_zone_nor_locale_decides_a_byte(
     assert promised(tmp_path / "run") == whole
 
 
-def test_a_bare_environment_gives_the_same_bytes(tmp_path: Path, whole: dict[str, bytes]) -> None:
-    """P13, P14: few files, no place for temporary ones, no home, the C locale, another hash seed; nohup, a session of
-    its own, a working directory that cannot be written, no stderr.
+def test_a_bare_environment_without_streams_gives_the_same_bytes(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    """P11, P13, P14: few files, no place for temporary ones, no home, the C locale, another hash seed; nohup, a session
+    of its own, a working directory that cannot be written; stdin and stderr are closed, and nobody reads stdout.
     """
     kept = {name: os.environ[name] for name in ("PATH", "MINITF_CACHE")} | {"PYTHONPATH": str(ROOT)} | ARITHMETIC
     odd = {"TMPDIR": "/nonexistent", "LC_ALL": "C", "TZ": "Asia/Kathmandu", "PYTHONHASHSEED": "random"}
@@ -523,22 +476,21 @@ def test_a_bare_environment_gives_the_same_bytes(tmp_path: Path, whole: dict[str
     line = shlex.join(["env", "-i", *environment, "setsid", "nohup", sys.executable, "-m", "mini_tf"])
     here = tmp_path / "here"
     here.mkdir(mode=0o555)
-    done = own_process(f"ulimit -n 64; {line} {shlex.join(RUN)} -d ../run 2>&-", here)
-    assert (done.returncode, done.stdout) == (0, f"{here}/../run\n")
+    done = own_process(f"ulimit -n 64; {line} {shlex.join(RUN)} -d ../run 2>&- <&-", here, taken_by("nobody"))
+    assert (done.returncode, done.stderr) == (141, "")
     assert promised(tmp_path / "run") == whole
     assert list(here.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGHUP, id="P4-nohup"), pytest.param(signal.SIGINT, id="P1-background-job")]
-)
-def test_what_is_ignored_stays_ignored(number: signal.Signals, tmp_path: Path, whole: dict[str, bytes]) -> None:
-    """nohup ignores SIGHUP, and a shell SIGINT for the background jobs of a script."""
+def test_what_is_ignored_stays_ignored(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    """P1, P4: nohup ignores SIGHUP, and a shell SIGINT for the background jobs of a script."""
+    numbers = (signal.SIGHUP, signal.SIGINT)
 
     def change(patch: pytest.MonkeyPatch) -> None:
-        signal.signal(number, signal.SIG_IGN)
-        signalled(pretrain, "build", number)(patch)
-        signalled(Counters, "add_step", number, number)(patch)
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        signalled(pretrain, "build", *numbers)(patch)
+        signalled(Counters, "add_step", *numbers, *numbers)(patch)
 
     assert forked(tmp_path, *RUN, "-d", tmp_path / "run", change=change).status == 0
     assert promised(tmp_path / "run") == whole

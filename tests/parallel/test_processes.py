@@ -1,49 +1,54 @@
 """Several processes train as one: the same bytes for 1, 2 and 4 of them, and nothing is lost when one dies."""
 
+import itertools
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import EXACT, TINY, minitf
-from processes import launched_by_forks, together
-from record.runs import RUNS, needed, write_files
+from hang import SECONDS, ending
+from processes import Command, launched_by_forks, together
+from record.runs import RUNS, write_files
 from safetensors.torch import load_file
 from toys import present
 
+from mini_tf.cli.terminal import processes
 from mini_tf.generation import likelihoods
-from mini_tf.jobs import killed_runs
+from mini_tf.jobs import assembling, killed_runs
+from mini_tf.jobs.session import Session
 from mini_tf.parallel import launching
 from mini_tf.pipelines import _prediction, _references
+from mini_tf.training.signals import StopRequest
 
-COMPARED = ("streamed", "stream", "memory", "masked", "replaced", "pairs", "wide", "tag", "instruct")
+COMPARED = ("streamed", "memory", "masked", "replaced", "pairs", "wide", "tag", "instruct")
 """Runs that divide their work among processes in different ways; the rules that others share are tested by threads."""
-_INIT = (re.search(r"init_from: outputs/(\w+)", RUNS[name].recipe) for name in (*COMPARED, "classify"))
-BEGIN = sorted(set().union(*(needed(found[1]) for found in _INIT if found)))
-"""Runs that others begin with."""
 STREAM_NOTE = "train.stream: a row begins with the state of the row before, so each process evaluates all rows\n"
 SHORT = (
-    "train.steps=2",
-    "eval.every_steps=2",
-    "checkpoint.every_steps=2",
-    "train.micro_batch_size=1",
-    "eval.baseline=false",
-    "schedule.warmup=1",
+    *("train.steps=2", "eval.every_steps=2", "checkpoint.every_steps=2", "eval.translations=3"),
+    *("train.batch_size=4", "train.micro_batch_size=1", "schedule.warmup=1"),
 )
+SMALLER = {
+    "pairs": ("data.split=0.1%", "train.batch_tokens=300", "generate.num_beams=2"),
+    "classify": ("train.ensemble=mean",),
+    **dict.fromkeys(("streamed", "memory", "masked", "replaced", "recurrent"), ("data.split=3%",)),
+}
 
 
 def lines_of(names: list[str], size: int, reduce: str, *more: str) -> list[list[str]]:
-    lines = [RUNS[name].lines[0].split() for name in names]
+    more = (*more, f"runtime.reduce={reduce}")
     return [
-        [*line, *SHORT, f"runtime.reduce={reduce}", *more, "-d", f"{reduce}-{size}/{name}"]
-        for name, line in zip(names, lines, strict=True)
+        [*RUNS[name].lines[0].split(), *SHORT, *SMALLER.get(name, ()), *more, "-d", f"{reduce}-{size}/{name}"]
+        for name in names
     ]
 
 
@@ -65,9 +70,11 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every run of the record in one process."""
     folder = tmp_path_factory.mktemp("record")
     write_files(folder)
-    ensemble = [*lines_of(["classify"], 1, "tree", "train.ensemble=mean")[0][:-1], "ensemble"]
-    begin = [[*lines_of([name], 1, "tree")[0][:-1], f"outputs/{name}"] for name in BEGIN]
-    run_together(folder, 1, [*begin, *lines_of([*COMPARED], 1, "tree"), ensemble])
+    for name in ("tag", "classify"):
+        recipe = folder / f"{name}.yaml"
+        recipe.write_text(re.sub(r"outputs/\w+", "tree-1/masked", recipe.read_text()))
+    text = [*lines_of(["text"], 1, "tree")[0][:-1], "outputs/text"]
+    run_together(folder, 1, [text, *lines_of([*COMPARED, "classify"], 1, "tree")])
     return folder
 
 
@@ -81,7 +88,7 @@ def test_every_run_of_the_record_ends_with_the_same_bytes_on_two_processes(alone
 @pytest.mark.slow
 def test_four_processes_sum_as_one_with_every_reduction(alone: Path) -> None:
     """`tree` to the bit. The other sums differ in their last bits."""
-    names = {"sum": ["stream"], "overlap": ["pairs"]}
+    names = {"sum": ["memory"], "overlap": ["pairs"]}
     equal = lines_of(["masked"], 4, "tree") + lines_of(["pairs"], 4, "tree", "runtime.shard=optimizer")
     run_together(alone, 4, equal + [line for reduce in names for line in lines_of(names[reduce], 4, reduce)])
     assert [
@@ -102,14 +109,15 @@ def assert_close_metrics(run: Path, other: Path) -> None:
         assert line == pytest.approx(expected, rel=2e-5, abs=1e-6), run
 
 
-FULL = ("memory", "replaced", "instruct", "tag")
-"""Runs that `runtime.shard: full` divides differently: a stream and a gate without rows; two networks; an adapter and
-matrices that Muon needs whole; labels."""
+FULL = ("replaced", "instruct", "tag")
+"""Runs that `runtime.shard: full` divides differently: two networks; an adapter and matrices that Muon needs whole;
+labels. `recurrent` with these mixers is a stream, too.
+"""
 OUTSIDE = "model.attention=[{kind: favor, features: 24, redraw_every: 1}, {kind: expire_span, max_span: 20}]"
 OUTSIDE = (
     OUTSIDE if len(present("attention", "favor", "expire_span")) == 2 else "model.attention={kind: window, window: 20}"
 )
-"""Mixers of a stream that call or read weights outside of a forward pass."""
+"""Mixers that call or read weights outside of a forward pass, or have a gate without rows."""
 
 
 def test_two_processes_that_divide_everything_are_as_one_and_three_go_on(alone: Path) -> None:
@@ -129,7 +137,7 @@ def test_two_processes_that_divide_everything_are_as_one_and_three_go_on(alone: 
             }
     shutil.copytree(alone / "sum-2/tag", alone / "sum-2/by-one")
     further = [*lines[FULL.index("tag")], "--extend", "2"]
-    run_together(alone, 3, [further])  # of 8 micro-batches one process has two, and calls the model a third time
+    run_together(alone, 3, [further])  # of some micro-batches one process has one less, and calls the model once more
     run_together(alone, 1, [[*further[:-3], "sum-2/by-one", *further[-2:]]])
     assert_close_metrics(alone / "sum-2/tag", alone / "sum-2/by-one")
 
@@ -139,28 +147,23 @@ def metrics_of(run: Path) -> list[dict[str, Any]]:
 
 
 LONG = (TINY, *EXACT, "train.batch_size=4", "train.micro_batch_size=2", "runtime.reduce=tree", "log.samples=0",
-    "train.steps=160",
-        "checkpoint.every_steps=10", "model.dropout_rate=0.1", "eval.baseline=false")  # fmt: skip
+    "train.steps=6", "checkpoint.every_steps=3", "model.dropout_rate=0.1")  # fmt: skip
 
 
-def launched(folder: Path, *more: str, waits: bool = True) -> subprocess.Popen[str]:
-    """A command of two processes. waits: until it has a checkpoint of a step that it did not begin with."""
-    before = set(folder.glob("run/checkpoints/step-*"))
-    started = subprocess.Popen(
-        [sys.executable, "-m", "mini_tf", "pretrain", *LONG, "-d", "run", "--nproc", "2", *more],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    while waits and not set(folder.glob("run/checkpoints/step-*")) - before and started.poll() is None:
-        time.sleep(0.01)
-    return started
+def launched(folder: Path, *more: str, changes: Sequence[tuple[Any, str, Any]] = ()) -> Command:
+    """A command of two processes, all of them forks, in which these attributes have other values."""
+
+    def change() -> None:
+        os.chdir(folder)
+        for place, name, value in ((launching, "subprocess", launched_by_forks()), *changes):
+            setattr(place, name, value)
+
+    line = ["pretrain", *LONG, "-d", "run", "--nproc", "2", *more]
+    return Command(line, {**os.environ}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, prepare=change)
 
 
-def workers_of(launcher: int) -> list[int]:
-    """The processes that a process has started, by rank."""
-    ids = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
-    found = {int(one): re.search(rb"\0RANK=(\d+)", Path(f"/proc/{one}/environ").read_bytes()) for one in ids}
-    ranks = {int(rank[1]): one for one, rank in found.items() if rank}  # one that has just been forked has none yet
-    return [ranks[rank] for rank in sorted(ranks)]
+def children(process: int) -> list[int]:
+    return [*map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())]
 
 
 def is_alive(process: int) -> bool:
@@ -173,43 +176,47 @@ def test_a_launcher_that_ends_leaves_a_run_that_one_process_completes(tmp_path: 
     whole = minitf("pretrain", *LONG, "-d", tmp_path / "whole")
     assert whole.exit_code == 0, whole.stderr
 
-    started = launched(tmp_path, waits=False)
-    while len(workers := workers_of(started.pid)) < 2:
+    loads_for_ever = (assembling, "load_data", lambda *_: time.sleep(SECONDS))
+    started = launched(tmp_path, changes=[(processes, "WATCH", 0.01), loads_for_ever])
+    while len(workers := children(started.pid)) < 2:
         time.sleep(0.01)
-    started.kill()  # while they load
-    _, err = started.communicate(timeout=60)
+    started.kill()
+    with ending(60):
+        while any(map(is_alive, workers)):
+            time.sleep(0.01)
     assert (
-        err.splitlines()[-1]
+        started.communicate(60)[1].splitlines()[-1]
         == "the launcher of the processes ended; the same command continues from the last checkpoint"
     )
-    for _ in range(1000):
-        if not any(map(is_alive, workers)):
-            break
-        time.sleep(0.02)
-    assert not any(map(is_alive, workers))
     assert [*Path(tempfile.gettempdir()).glob(f".minitf.*.{started.pid}.*")] == []
 
-    started = launched(tmp_path, "--json")
-    assert listening(workers_of(started.pid)) <= {"127.0.0.1", "::1"}
-    started.terminate()
-    out, err = started.communicate(timeout=60)
-    assert started.returncode == 143, err
-    assert json.loads(out)["exit_code"] == 143
+    agree, calls = Session.agree, itertools.count(1)
+
+    def agree_once_the_launcher_has_told_all(session: Session, stop: StopRequest) -> bool:
+        if next(calls) == 4:
+            (tmp_path / f"addresses-{session.group.rank}").write_text(" ".join(listening(os.getpid())))
+            if session.group.is_rank_0:
+                os.kill(os.getppid(), signal.SIGTERM)
+            while not stop:
+                time.sleep(0.01)
+        return agree(session, stop)
+
+    started = launched(tmp_path, "--json", changes=[(Session, "agree", agree_once_the_launcher_has_told_all)])
+    out, err = started.communicate(60)
+    assert started.returncode == json.loads(out)["exit_code"] == 143, err
+    for rank in range(2):
+        assert {*(tmp_path / f"addresses-{rank}").read_text().split()} <= {"127.0.0.1", "::1"}
 
     done = minitf("pretrain", *LONG, "-d", tmp_path / "run")  # in one process
     assert done.exit_code == 0, done.stderr
+    assert f"continuing {tmp_path / 'run'} from step" in done.stderr
     for name in ("metrics.jsonl", "model.safetensors"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
 
 
-def listening(processes: list[int]) -> set[str]:
-    """The addresses on which these processes accept connections."""
-    sockets = {
-        os.readlink(fd)
-        for process in processes
-        for fd in Path(f"/proc/{process}/fd").iterdir()
-        if fd.is_symlink() and fd.exists()
-    }
+def listening(process: int) -> set[str]:
+    """The addresses on which it accepts connections."""
+    sockets = {os.readlink(fd) for fd in Path(f"/proc/{process}/fd").iterdir() if fd.is_symlink() and fd.exists()}
     found = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
@@ -234,12 +241,9 @@ def test_doctor_kills_a_process_and_compares_the_bytes(monkeypatch: pytest.Monke
 DIVIDED = [
     ["generate", "outputs/text", "-i", "prompts.txt", "--batch-size", "2", "--seed", "4", "--max-new-tokens", "5"],
     ["predict", "tree-1/tag", "-i", "texts.txt", "--batch-size", "2"],
-    ["predict", "ensemble", "-i", "faulty.txt", "--batch-size", "2"],
+    ["predict", "tree-1/classify", "-i", "faulty.txt", "--batch-size", "2"],
     ["evaluate", "outputs/text", "--pairs", "minimal.jsonl"],
-    *(
-        ["evaluate", run]
-        for run in ("outputs/text", "ensemble", *(f"tree-1/{name}" for name in ("tag", "pairs", "stream")))
-    ),
+    *(["evaluate", run] for run in ("outputs/text", *(f"tree-1/{name}" for name in ("classify", "pairs", "memory")))),
 ]
 
 

@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from processes import everywhere, forked
-from torch.distributed import FileStore
+from torch.distributed import FileStore, HashStore
 
 from mini_tf.parallel import torch_group
 from mini_tf.parallel.group import ProcessGroup
@@ -22,13 +23,13 @@ from mini_tf.system.processes import JOINED, RENDEZVOUS, ProcessRank
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no process can be stopped")
-@pytest.mark.parametrize("stopped", [0, 1])
-def test_a_process_that_is_stopped_is_named(stopped: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stops itself, as a debugger or a suspended machine would: rank 0 in the middle of an evaluation, say, which is
-    its work alone, and rank 1 in a step, where all wait for its numbers.
+def test_a_process_that_is_stopped_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stops itself, as a debugger or a suspended machine would: of one pair rank 0 in the middle of an evaluation,
+    say, which is its work alone, and of another rank 1 in a step, where all wait for its numbers.
     """
 
-    def work() -> None:
+    def work(stopped: int) -> None:
+        os.environ[RENDEZVOUS] = str(tmp_path / f"meeting-{stopped}")
         with joined(300) as group:
             impatient = TorchGroup(group.process, timedelta(seconds=1))
             try:
@@ -37,21 +38,21 @@ def test_a_process_that_is_stopped_is_named(stopped: int, tmp_path: Path, monkey
                         os.kill(os.getpid(), signal.SIGSTOP)
                 impatient.all_gather(1)
             except ProcessLost as lost:
-                (tmp_path / f"rank-{group.rank}").write_text(lost.message)
+                (tmp_path / f"lost-{stopped}").write_text(lost.message)
                 os._exit(0)
 
     monkeypatch.setattr(torch_group, "DIAGNOSIS", timedelta(seconds=2))
-    monkeypatch.setenv(RENDEZVOUS, str(tmp_path / "meeting"))
-    ranks, other = [forked(rank, 2, work) for rank in range(2)], 1 - stopped
+    pairs = [[forked(rank, 2, partial(work, stopped)) for rank in range(2)] for stopped in range(2)]
     try:
-        os.waitpid(ranks[other], 0)
-        assert (tmp_path / f"meeting{JOINED}").exists()
-        assert (
-            tmp_path / f"rank-{other}"
-        ).read_text() == f"rank {stopped} did not answer for 1 seconds (runtime.timeout)"
+        for stopped, pair in enumerate(pairs):
+            os.waitpid(pair[1 - stopped], 0)
+            assert (tmp_path / f"meeting-{stopped}{JOINED}").exists()
+            lost = (tmp_path / f"lost-{stopped}").read_text()
+            assert lost == f"rank {stopped} did not answer for 1 seconds (runtime.timeout)"
     finally:
-        os.kill(ranks[stopped], signal.SIGKILL)
-        os.waitpid(ranks[stopped], 0)
+        for stopped, pair in enumerate(pairs):
+            os.kill(pair[stopped], signal.SIGKILL)
+            os.waitpid(pair[stopped], 0)
 
 
 @pytest.mark.parametrize(("timeout", "interval"), [(600, 1.0), (2, 0.5)])
@@ -189,8 +190,8 @@ def test_processes_that_do_not_come_are_named(tmp_path: Path) -> None:
     meet(store, ProcessRank(1, 4), timedelta(seconds=0.1))
 
 
-def test_of_very_many_processes_that_do_not_come_eight_are_named(tmp_path: Path) -> None:
-    store = FileStore(str(tmp_path / "store"), 20)
+def test_of_very_many_processes_that_do_not_come_eight_are_named() -> None:
+    store = HashStore()  # a FileStore waits for a second at least
     for size, missing in (
         (9, "ranks 1, 2, 3, 4, 5, 6, 7, 8 of 9"),
         (12, "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more of 12"),

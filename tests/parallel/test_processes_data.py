@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,8 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "wrong": ("text", {"train": "wrong/*.jsonl"}, {"kind": "byte"}),
     "unknown": ("classes", {"train": ["classes/*.jsonl"], "val": ["classes/2.jsonl", "d.jsonl"]}, {"kind": "byte"}),
 }
+SOME = ("text", "given", "streaming", "pairs", "wrong")
+"""Cases that use a cache in different ways."""
 REFUSED = {
     "wrong": "wrong/1.jsonl:11: 'text' must be text",
     "unknown": "d.jsonl:1: the label 'd' is not one of the classes",
@@ -95,12 +97,13 @@ ENCODING = f"encoding {sum(map(len, TEXTS)):,} characters in 2 processes"
 TEXT: Any = settings_of("data.datasets", "text")
 
 
-def open_all(group: ProcessGroup) -> tuple[dict[str, Any], int]:
+def open_all(group: ProcessGroup, names: Iterable[str] = CASES) -> tuple[dict[str, Any], int]:
     """What is told of each case on this process, and how many documents it has encoded."""
     told: dict[str, Any] = {}
     encode, counts = TEXT.encode, list[int]()
     TEXT.encode = lambda self, examples, *given: counts.append(len(examples)) or encode(self, examples, *given)
-    for name, (dataset, data, tokenizer) in CASES.items():
+    for name in names:
+        dataset, data, tokenizer = CASES[name]
         try:
             found = open_data(
                 sections.Data(**data), sections.Tokenizer(**tokenizer), objective_for(dataset), group=group
@@ -109,6 +112,10 @@ def open_all(group: ProcessGroup) -> tuple[dict[str, Any], int]:
         except DataFault as error:
             told[name] = [error.message, error.hint, error.where]
     return json.loads(json.dumps(told)), sum(counts)
+
+
+def open_some(group: ProcessGroup) -> tuple[dict[str, Any], int]:
+    return open_all(group, SOME)
 
 
 def opened(folder: Path, size: int, cache: str, work: Callable[[ProcessGroup], Any] = open_all) -> list[Any]:
@@ -133,19 +140,20 @@ def cached(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files, and the cache `alone` of one process."""
+    """The files, and the caches of one process with all cases, `alone`, and with `some`."""
     made = tmp_path_factory.mktemp("data")
     write(made)
     [told] = opened(made, 1, "alone")
+    opened(made, 1, "some", open_some)
     (made / "told.json").write_text(json.dumps(told))
     return made
 
 
-def assert_as_alone(folder: Path, found: list[Any], *caches: str) -> None:
+def assert_as_some(folder: Path, found: list[Any], *caches: str) -> None:
     told, _ = json.loads((folder / "told.json").read_text())
-    assert [one for one, _ in found] == [told] * len(found)
+    assert [notes for notes, _ in found] == [{name: told[name] for name in SOME}] * len(found)
     for cache in caches:
-        assert cached(folder / cache) == cached(folder / "alone")
+        assert cached(folder / cache) == cached(folder / "some")
 
 
 def test_one_process_opens_and_refuses_what_the_others_are_compared_with(folder: Path) -> None:
@@ -160,19 +168,20 @@ def test_one_process_opens_and_refuses_what_the_others_are_compared_with(folder:
 def test_several_processes_write_what_one_writes_and_refuse_what_it_refuses(folder: Path) -> None:
     """Three; two are below, with a cache each."""
     found = opened(folder, 3, "of-3")
-    assert_as_alone(folder, found, "of-3")
-    _, alone = json.loads((folder / "told.json").read_text())
+    told, alone = json.loads((folder / "told.json").read_text())
+    assert [notes for notes, _ in found] == [told] * 3
+    assert cached(folder / "of-3") == cached(folder / "alone")
     shares = [n for _, n in found]
     assert sum(shares) == alone
     assert min(shares) > alone / 8  # the rest of the cases cannot be divided
 
 
 def test_processes_without_a_common_cache_fill_each_its_own_and_a_lost_one_again(folder: Path) -> None:
-    found = opened(folder, 2, "machine-{}")
-    assert_as_alone(folder, found, "machine-0", "machine-1")
+    found = opened(folder, 2, "machine-{}", open_some)
+    assert_as_some(folder, found, "machine-0", "machine-1")
     for lost in ("tokens", "tokenizers"):
         shutil.rmtree(folder / "machine-1" / lost)
-        assert_as_alone(folder, opened(folder, 2, "machine-{}"), "machine-0", "machine-1")
+        assert_as_some(folder, opened(folder, 2, "machine-{}", open_some), "machine-0", "machine-1")
 
 
 def test_a_cache_that_is_read_only_can_be_used(folder: Path) -> None:
@@ -233,11 +242,11 @@ def test_a_process_that_is_killed_while_it_encodes_leaves_nothing_half_made(fold
     def die(group: ProcessGroup) -> None:
         if group.rank == 1:
             TEXT.encode = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
-        open_all(group)
+        open_some(group)
 
     assert opened(folder, 2, "killed", die) == ["lost", None]
     assert [*(folder / "killed" / "tokens").glob("[!.]*")] == []
-    assert_as_alone(folder, opened(folder, 2, "killed"), "killed")
+    assert_as_some(folder, opened(folder, 2, "killed", open_some), "killed")
 
 
 def test_a_part_has_consecutive_files_of_its_size_and_each_file_is_measured_once(
