@@ -48,13 +48,12 @@ class LineReporter:
         """A warning, also if quiet."""
         self.write(f"warning: {line}", tone="warning")
 
-    def bar(self, total: int, unit: str = "step", initial: int = 0) -> "tqdm[Any]":
+    def bar(self, total: int, initial: int) -> "tqdm[Any]":
         """A progress bar (tqdm), drawn only if `live`; a context manager with `update`."""
         from tqdm import tqdm
 
         self._bar = tqdm(
             total=total,
-            unit=unit,
             initial=initial,
             disable=not self.live,
             file=sys.stderr,

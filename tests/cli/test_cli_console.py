@@ -327,7 +327,7 @@ from mini_tf.cli.terminal.console import Console, command
 @command
 def toy(console: Console, lines: int) -> None:
     console.say("a line on stderr")
-    with console.bar(lines) as bar:
+    with console.bar(lines, initial=0) as bar:
         for i in range(lines):
             console.print_output("é line " + str(i))
             console.say("after it")

@@ -276,7 +276,7 @@ def test_a_line_arrives_though_backtraces_of_another_thread_are_sent_nowhere() -
     code = """
 import os, sys
 from mini_tf.system.reporting import suppressed_stderr, write_stderr
-with suppressed_stderr():
+with suppressed_stderr(), suppressed_stderr():
     os.write(2, b"panicked\\n")
     write_stderr("a line\\n")
 write_stderr("another\\n")

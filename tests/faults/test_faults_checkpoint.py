@@ -289,6 +289,11 @@ def of_one(shape: Any, offsets: Any, n_bytes: int = 0) -> bytes:
     return header(w={"dtype": "F32", "shape": shape, "data_offsets": offsets}) + bytes(n_bytes)
 
 
+def twice(name: str) -> bytes:
+    text = f'{{"{name}":1,"{name}":1}}'.encode()
+    return of_length(len(text), text)
+
+
 OVERLAPPING = {name: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]} for name in "ab"}
 HEADERS: dict[str, tuple[bytes, str]] = {
     "C6-length-of-2^62": (of_length(1 << 62, b"{}"), "4611686018427387904 bytes exceeds the maximum of 2"),
@@ -300,6 +305,8 @@ HEADERS: dict[str, tuple[bytes, str]] = {
     "C6-offsets-of-text": (of_one([1], "04", 4), "cannot occupy bytes"),
     "C6-shape-of-text": (of_one("1", [0, 4], 4), "invalid shape 1"),
     "C6-names-twice": (of_length(14, b'{"w":1,"w":1} '), "duplicate key 'w'"),
+    "C6-names-of-40-twice": (twice("w" * 40), f"duplicate key '{'w' * 40}'"),
+    "C6-names-of-41-twice": (twice("w" * 41), f"duplicate key '{'w' * 40}...'"),
     "C6-empty": (b"", "not a safetensors file"),
     "C6-seven-bytes": (bytes(7), "it has 7 bytes, fewer than the 8"),
     "C6-length-0": (bytes(8), "not a safetensors file: Expecting value"),

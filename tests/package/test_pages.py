@@ -27,7 +27,7 @@ from mini_tf.recipe.arguments import presets
 from mini_tf.recipe.corpora import CorpusSettings
 from mini_tf.recipe.kinds import kinds_of, listing
 from mini_tf.recipe.reading import read
-from mini_tf.system import limits
+from mini_tf.system import errors, limits
 
 ROOT = Path(__file__).parents[2]
 COST = "train.batch_size=2 eval.tokens=100 runtime.threads=1 generate.max_new_tokens=8"
@@ -291,6 +291,21 @@ def test_the_limits_are_those_in_force() -> None:
     for name, default, meaning in limits.list_limits():
         shown = limits.format_bytes(default) if name.endswith("bytes") else str(default)
         assert f"| `{name}` | {shown} | {meaning} |" in RUNS
+
+
+def test_the_exit_codes_are_those_of_errors() -> None:
+    meanings = {
+        errors.UsageFault: "wrong usage",
+        errors.RecipeFault: "recipe refused",
+        errors.DataFault: "data or tokenizer refused",
+        errors.RunFault: "run folder, checkpoint or model file refused",
+        errors.StorageFault: "out of memory or disk",
+        errors.Diverged: "training diverged",
+        errors.GateMissed: "a bound was not met",
+        errors.Unavailable: "a device or an optional package is missing",
+    }
+    for fault, meaning in meanings.items():
+        assert f"| {fault.exit_code} | {meaning}" in RUNS
 
 
 def test_names_of_other_tools_are_keys_here() -> None:

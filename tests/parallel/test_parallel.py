@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from mini_tf.parallel import dividing
 from mini_tf.parallel.dividing import DividedOutputs, Team, divided
+from mini_tf.parallel.full_sharding import ReduceScatter
 from mini_tf.parallel.group import ProcessGroup, refuse_different
 from mini_tf.parallel.reduction import REDUCTIONS, Reduction
 from mini_tf.parallel.sharding import Sharding
@@ -270,6 +271,10 @@ def test_every_micro_batch_belongs_to_one_process_and_order_is_that_of_ranks(red
         else:
             assert max(map(len, shares)) - min(map(len, shares)) <= 1
         assert [REDUCTIONS[reduce]((), group).spare(n) for group in groups] == [0] * size
+        scatter = [ReduceScatter((), group, ()) for group in groups]  # all call the model equally often
+        assert {len(one.assigned(n)) + one.spare(n) for one in scatter} == {
+            max(len(one.assigned(n)) for one in scatter)
+        }
 
 
 class Sometimes(nn.Module):
@@ -458,6 +463,7 @@ def test_shares_are_consecutive_and_of_similar_size(size: int) -> None:
     teams = [Team(ProcessGroup(process), range(size)) for process in process_ranks(size)]
     shares = [[*team.assigned([*enumerate(sizes)], lambda one: one[1])] for team in teams]
     assert [one for share in shares for one in share] == [*enumerate(sizes)]
+    assert 0 <= sum(sizes) / size - teams[0].average(sum(sizes)) < 1
     for share in shares:
         assert abs(sum(n for _, n in share) - sum(sizes) / size) <= max(sizes)
 

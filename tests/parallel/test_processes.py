@@ -197,8 +197,9 @@ def test_a_launcher_that_ends_leaves_a_run_that_one_process_completes(tmp_path: 
             (tmp_path / f"addresses-{session.group.rank}").write_text(" ".join(listening(os.getpid())))
             if session.group.is_rank_0:
                 os.kill(os.getppid(), signal.SIGTERM)
-            while not stop:
-                time.sleep(0.01)
+            with ending(60):
+                while not stop:
+                    time.sleep(0.01)
         return agree(session, stop)
 
     started = launched(tmp_path, "--json", changes=[(Session, "agree", agree_once_the_launcher_has_told_all)])

@@ -114,6 +114,7 @@ def test_a_stopped_process_does_not_get_the_last_grace(tmp_path: Path, monkeypat
     with ending(60):
         launched.wait(lambda running: None)
     assert launched.ends[-1] == _End(1, -signal.SIGKILL, True)
+    assert not launching._is_stopped(stopped.pid)  # there is no such process
 
 
 @pytest.mark.parametrize(
@@ -463,6 +464,7 @@ def test_each_process_knows_its_place_and_rank_0_alone_has_the_terminal(
         ([(0, 0), (1, 0)], 0, 0),
         ([(0, 8), (1, 0)], 0, 8),
         ([(1, -15), (0, -15)], 15, 143),  # a stop signal, before they could catch it
+        ([(1, -15), (0, 9)], 2, "rank 1 was killed by signal 15 (SIGTERM)"),
         ([(1, -15), (0, -15)], 0, "rank 1 was killed by signal 15 (SIGTERM)"),
         ([(1, -9), (0, 9)], 0, "rank 1 was killed by signal 9 (SIGKILL)"),
         ([(1, -signal.SIGRTMIN - 3)], 0, f"rank 1 was killed by signal {signal.SIGRTMIN + 3} (SIGRTMIN+3)"),
