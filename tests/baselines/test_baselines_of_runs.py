@@ -88,8 +88,8 @@ def test_other_data_and_the_training_split(run: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("split", ["10%", "tail 10%"])
 def test_data_that_the_model_was_trained_on_are_named(tmp_path: Path, split: str) -> None:
-    run, text = trained(tmp_path / "run", *QUIET, "train.steps=1", f"data.split={split}"), DATA / "tiny.txt"
-    said = minitf("evaluate", run, "--data", text).stderr
+    run = trained(tmp_path / "run", "train.steps=1", f"data.split={split}")
+    said = minitf("evaluate", run, "--data", DATA / "tiny.txt").stderr
     assert re.search(r"\d+ of \d+ of these documents are also in the training data: metrics of the model", said)
     assert "also in the training data" not in minitf("evaluate", run).stderr
     (tmp_path / "new.txt").write_text("Nothing of this text was in the other.")

@@ -75,7 +75,7 @@ def finetuned(
 ) -> Path:
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     data = (f"data={{train: {folder / 'rows.jsonl'}, val: null, split: 25%}}", tokenizer)
-    more = ("train.context=32", f"train.steps={steps}", "optimizer.lr=0.1", *QUIET)
+    more = ("train={context: 32, micro_batch_size: 8}", f"train.steps={steps}", "optimizer.lr=0.1", *QUIET)
     done = minitf("finetune", TINY, *data, model, objective, *more, "-d", folder / "run")
     assert done.exit_code == 0, done.stderr
     return folder / "run"

@@ -35,6 +35,7 @@ SHORT = (
     "runtime.precision=fp32",
     "runtime.compile=false",
     "train.steps=1",
+    "train.micro_batch_size=8",
     "log.samples=0",
     "eval.tokens=100",
     "eval.translations=0",
@@ -434,14 +435,10 @@ def test_only_what_learns_needs_memory_for_gradients_and_moments(runs: Path, mon
             available = -(-free * 100 // limits().memory_percent)
             monkeypatch.setattr(memory, "free_bytes", lambda device, available=available: available)
             if fits:
-                memory_of(runs, overrides)
+                parts_of(runs / "encoder", *overrides)
             else:
                 with pytest.raises(RecipeFault, match=rf"model: {parameters:,} parameters need at least"):
-                    memory_of(runs, overrides)
-
-
-def memory_of(runs: Path, overrides: tuple[str, ...]) -> None:
-    parts_of(runs / "encoder", *overrides, "train.micro_batch_size=8")
+                    parts_of(runs / "encoder", *overrides)
 
 
 def test_a_run_whose_folder_is_gone_cannot_be_begun_with(copy: Path) -> None:
@@ -464,7 +461,7 @@ def test_torch_is_set_up_anew_with_what_was_decided_on_this_machine(monkeypatch:
     applied: list[Setup] = []
     monkeypatch.setattr(Setup, "apply", lambda setup: applied.append(setup))
     monkeypatch.setattr(assembling, "cached_tuning", lambda shape, work, setup, *given: replace(setup, threads=1))
-    recipe = read(TINY, [*SHORT, "runtime.threads=2", "train.batch_size=1"]).recipe
+    recipe = read(TINY, [*SHORT, "runtime.threads=2", "train.batch_size=1", "train.micro_batch_size=1"]).recipe
     setup = replace(resolve_setup(recipe.runtime), undecided=frozenset({"threads"}))
     parts = build(recipe, open_data(recipe.data, recipe.tokenizer, recipe.objective), setup)
     assert [setup.threads for setup in applied] == [2, 1]
