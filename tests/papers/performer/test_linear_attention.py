@@ -31,17 +31,15 @@ from mini_tf.trained.opening import load_trained
 D = 8
 DRAWS = 4000
 UNBIASED: list[Variant] = ["positive", "hyperbolic", "trigonometric"]
-ALL_SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
-    "elu": ("linear", {}),
+NOT_THE_DEFAULT: dict[str, tuple[str, dict[str, Any]]] = {
     "relu": ("linear", {"feature_map": "relu"}),
-    "positive": ("favor", {"features": 10}),
     "hyperbolic": ("favor", {"features": 9, "variant": "hyperbolic"}),
     "trigonometric": ("favor", {"features": 128, "variant": "trigonometric", "scale": 0.01}),
     "random relu": ("favor", {"features": 16, "variant": "relu", "qk_norm": True}),
 }
 
 
-@pytest.mark.parametrize(("kind", "given"), ALL_SETTINGS.values(), ids=ALL_SETTINGS)
+@pytest.mark.parametrize(("kind", "given"), NOT_THE_DEFAULT.values(), ids=NOT_THE_DEFAULT)
 def test_a_row_of_several_chunks_and_spans_keeps_the_contract(
     kind: str, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,10 +232,10 @@ def test_huge_queries_and_keys_give_finite_outputs_and_gradients() -> None:
 def test_gradients_of_chunks_are_numerically_right(kind: str, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     for where in (layer, module):
         monkeypatch.setattr(where, "CHUNK", 2)
-    mixer = settings_of("attention", kind)().build(AttentionDims(6, 6, 2, 1, 3, 3), LayerSpec(0, 1)).double()  # type: ignore[attr-defined]
-    positions = TokenPositions.packed(torch.tensor([[1, 1, 1, 1, 2, 2, 2, 0]]))
-    mask, x = Visibility(causal, positions, positions), random_tensor(1, 8, 6).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: mixer(x, x, mask).y[:, :7], x)
+    mixer = settings_of("attention", kind)().build(AttentionDims(4, 4, 2, 1, 2, 2), LayerSpec(0, 1)).double()  # type: ignore[attr-defined]
+    positions = TokenPositions.packed(torch.tensor([[1, 1, 1, 2, 2, 0]]))
+    mask, x = Visibility(causal, positions, positions), random_tensor(1, 6, 4).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: mixer(x, x, mask).y[:, :5], x)
 
 
 @pytest.mark.parametrize("kind", ["linear", "favor"])
@@ -281,10 +279,10 @@ def test_a_run_that_was_interrupted_between_two_redraws_continues_bit_exactly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = (
-        "model={kind: decoder, d_model: 32, n_layers: 2, n_heads: 2, attention: {kind: favor, features: 8,"
+        "model={kind: decoder, d_model: 16, n_layers: 1, n_heads: 2, attention: {kind: favor, features: 8,"
         " redraw_every: 2}}"
     )
-    command = ("pretrain", TINY, model, *EXACT, "train.steps=6", "log.samples=0", "-q", "-d")
+    command = ("pretrain", TINY, model, *EXACT, "train.steps=5", "log.samples=0", "-q", "-d")
     assert minitf(*command, tmp_path / "whole").exit_code == 0
     refresh = favor.Favor.refresh
 
@@ -307,7 +305,7 @@ SHAPE = (
 
 
 def test_a_converted_model_keeps_its_weights_and_predicts_nearly_as_before(tmp_path: Path) -> None:
-    done = minitf("pretrain", TINY, SHAPE, *EXACT, "train.steps=20", "log.samples=0", "-d", str(tmp_path / "gpt"), "-q")
+    done = minitf("pretrain", TINY, SHAPE, *EXACT, "train.steps=4", "log.samples=0", "-d", str(tmp_path / "gpt"), "-q")
     assert done.exit_code == 0, done.stderr
     done = minitf(
         "convert", tmp_path / "gpt", "model.attention={kind: favor, features: 512}", "-d", tmp_path / "favor", "--json"
