@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mini_tf.data.formats import columns
 from mini_tf.data.formats.babylm_files import read_pairs
-from mini_tf.data.formats.columns import Columns
+from mini_tf.data.formats.columns import Columns, _listed
 from mini_tf.data.formats.data_files import find_files
 from mini_tf.data.formats.tables import Row, read_columns, rows_of
 from mini_tf.data.formats.text_documents import read
@@ -324,6 +324,13 @@ def test_a_sentence_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.M
     assert said.startswith(
         f"{file}:149: the sentence that starts at {file}:3 is longer than 1 KiB (put a blank line after each sentence"
     )
+
+
+def test_twenty_columns_are_named_and_more_are_left_out() -> None:
+    names = [f"c{n}" for n in range(21)]
+    assert _listed(names[:20]) == ", ".join(names[:20])
+    assert _listed(names) == ", ".join(names[:20]) + ", ..."
+    assert _listed([]) == "none"
 
 
 @pytest.mark.parametrize(("side", "n_sentences"), [("train", 3394), ("dev", 1009)])

@@ -107,6 +107,8 @@ def test_the_rows_of_a_mixture_are_those_of_its_sources(folder: Path) -> None:
     first_of_c = packing.firsts[2:3]
     n_before = sum(part.store.n_documents for part in packing.parts[:2])
     assert packing.documents(first_of_c, 0)[0] == n_before
+    usable = sum(len(part.store) - 1 for part in packing.parts)  # the first token of each is no target
+    assert packing.bytes_of(usable / 2) == packing.store.raw_bytes / 2
     assert packing.documents(rows[:0], 0).tolist() == []
     assert recipe.data == read(str(DATA / "tiny.yaml"), overrides(folder)).recipe.data
 

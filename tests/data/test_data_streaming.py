@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from mini_tf.data import streamed_text, windows
 from mini_tf.data.datasets import TokenizedData
-from mini_tf.data.formats import text_documents
+from mini_tf.data.formats import text_documents, text_lines
 from mini_tf.data.formats.columns import Columns
 from mini_tf.data.formats.data_files import find_files
 from mini_tf.data.formats.text_documents import Document, open_shard, read, read_range
@@ -135,6 +135,14 @@ def test_a_long_document_is_cut_at_the_same_lines_by_any_part(
     assert all(len(one.text) <= 2 * 32 + 70 for one in whole)
     joined = ["".join(group) for group in _opened(whole)]
     assert joined == [one.text for one in read(find_files(str(path)), Columns())], "the parts are the document"
+
+
+def test_a_document_of_less_than_32_kib_is_not_cut_and_a_line_is_found_from_any_byte(tmp_path: Path) -> None:
+    path = tmp_path / "whole.txt"
+    path.write_text("a line\n" * 4000)
+    assert [len(one.text) for one in in_parts(str(path), {9000, 20000})] == [27_999]  # without its last end of line
+    with path.open("rb") as file:
+        assert [text_lines._line_start(file, offset) for offset in (1, 6, 8, 15, 27_994)] == [0, 0, 7, 14, 27_993]
 
 
 def _opened(found: list[Document]) -> list[list[str]]:

@@ -1,5 +1,6 @@
 """Tokenizers: text comes back from its ids, the fast ways equal the library, foreign files are checked first."""
 
+import json
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
+from mini_tf.data.tokenization.guard import check_components
 from mini_tf.data.tokenization.tokenizer import Tokenizer
 from mini_tf.recipe import sections
 from mini_tf.recipe.kinds import listing
@@ -35,6 +37,12 @@ _TRAINED = {kind: trained(kind) for kind in KINDS}
 @given(text=st.text(st.characters(codec="utf-8")) | st.text("The cat\n\t <>/s[MASK]#▁.'"))
 def test_a_text_comes_back_or_the_kind_said_what_it_loses(kind: str, text: str) -> None:
     assert_round_trip(_TRAINED[kind], text)
+
+
+def test_a_component_that_is_not_known_is_refused_by_its_name() -> None:
+    content = json.loads(_TRAINED["byte"].to_json()) | {"normalizer": {"type": "Odd"}}
+    with pytest.raises(DataFault, match="its normalizer 'Odd' is not supported"):
+        check_components(json.dumps(content))
 
 
 def test_what_each_kind_loses_is_said_in_plain_words() -> None:

@@ -61,6 +61,10 @@ def test_a_piece_is_a_byte_or_whole_characters() -> None:
     learnt = unigram.train_pieces({"漢字漢字".encode(): 50, "éé漢".encode(): 30}, 300)
     longer = [piece.decode() for piece, _ in learnt[256:]]
     assert {"漢", "é"} & set("".join(longer))
+    data = "éèéè".encode()
+    for length, offsets, _ in unigram._substrings([data], np.array([2])):
+        for offset in offsets if length > 1 else ():
+            data[offset : offset + length].decode()
 
 
 def test_it_needs_no_more_tokens_than_the_library_trainer_does() -> None:

@@ -82,6 +82,16 @@ def test_every_column_has_a_label_for_every_word() -> None:
         assert document["kinds"] == [",".join(sorted({*document["supersenses"]} - {"-"}))]
 
 
+def test_two_or_three_nouns_of_different_senses_have_one_form() -> None:
+    senses = dict[str, list[str]]()
+    for noun in (noun for nouns in DEFAULT.nouns.values() for noun in nouns):
+        senses.setdefault(noun.stem, []).append(noun.supersense)
+    shared = [kinds for kinds in senses.values() if len(kinds) > 1]
+    n = sum(map(len, senses.values()))
+    assert {len(kinds) for kinds in shared} == {len(set(kinds)) for kinds in shared} == {2, 3}
+    assert sum(map(len, shared)) == pytest.approx(0.15 * n, abs=5)
+
+
 def test_the_heads_of_a_sentence_are_a_tree() -> None:
     for document in documents():
         for words in sentences(document):

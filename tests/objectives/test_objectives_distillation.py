@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny_tasks
 import torch
 from commands import DATA, QUIET, TINY, cut_off, minitf, refused, tiny_model, trained
 from safetensors import safe_open
@@ -42,14 +41,12 @@ def written_out(logits: np.ndarray, of_teacher: np.ndarray, labels: np.ndarray, 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A teacher and a student of each objective."""
+    """A teacher of one step and a student of each objective."""
     folder = tmp_path_factory.mktemp("distillation")
     for kind, model in KINDS.items():
-        teacher = trained(folder / kind, *FEW, tiny_model(model), "model.init_std=0.2")
+        teacher = trained(folder / kind, *FEW, tiny_model(model), "model.init_std=0.2", "train.steps=1")
         student = (*FEW, tiny_model(model), "model.d_model=16", f"tokenizer.path={teacher}")
         trained(folder / f"{kind}-student", *student, f"objective.teacher={teacher}", "objective.teacher_weight=0.7")
-    (folder / "classes").mkdir()
-    tiny_tasks.classifier(folder / "classes")
     return folder
 
 
@@ -98,9 +95,8 @@ def test_the_loss_of_tokens_is_the_formula_in_any_chunks(
     assert in_evaluation == pytest.approx(-float(p.gather(1, labels[:, None]).sum()), rel=1e-5)
 
 
-def test_the_loss_of_classes_is_the_formula(folder: Path) -> None:
-    teacher = open_trained(folder / "classes" / "run", device="cpu")
-    student = open_trained(folder / "classes" / "run", device="cpu", step="last")
+def test_the_loss_of_classes_is_the_formula(classifier: Path) -> None:
+    teacher, student = (open_trained(classifier, device="cpu") for _ in range(2))
     with torch.no_grad():
         student.model.head.linear.weight.mul_(-0.5)
     batch = batch_of(student)

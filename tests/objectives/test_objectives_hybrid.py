@@ -18,6 +18,7 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import Objective
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.sections import Train
+from mini_tf.testing import objectives as contract
 from mini_tf.testing.tiny.objectives import FIRST_PLAIN, PLAIN_END, SEPARATOR, VOCABULARY, tiny_objective
 from mini_tf.trained.opening import open_trained
 from mini_tf.training.feed import Feed
@@ -96,6 +97,26 @@ def test_masked_rows_attend_to_both_sides_and_causal_rows_to_one() -> None:
     changed = (before[:, 0] != after[:, 0]).any(-1)
     assert changed.tolist() == (~is_causal(batch)).tolist()
     assert len(changed.unique()) == 2
+
+
+def test_both_losses_of_equal_logits_are_log_v() -> None:
+    contract.equal_logits_have_the_loss_log_v(settings_of("objectives", "hybrid")())  # type: ignore[arg-type]
+
+
+def test_the_words_of_a_masked_row_are_those_up_to_its_last_token() -> None:
+    one_word_each = replace(rows(2, 9), word_starts=np.ones((2, 9), bool))
+    everything = {"mask_rate": 0.99, "final_mask_rate": None, "replace": (1.0, 0.0, 0.0), "causal_rate": 1e-9}
+    batch = hybrid(scheme="whole_word", **everything).prepare(one_word_each)
+    assert (batch.inputs.ids[:, 1:] == MASK).all()
+
+
+def test_each_part_is_padded_to_a_share_of_the_positions_while_there_are_some_without_target() -> None:
+    case = tiny_objective(settings_of("objectives", "hybrid")())  # type: ignore[arg-type]
+    batch = case.objective.prepare(rows(16, 9))
+    padded = case.task.pad_targets(batch, 8)
+    assert [len(index) % 16 for index in padded.extras.values()] == [0, 0]
+    assert len(padded.labels) > len(batch.labels)
+    assert case.task.pad_targets(batch, 1) is batch  # two times all positions are too many
 
 
 def test_an_evaluation_reads_every_row_in_both_ways() -> None:

@@ -28,6 +28,7 @@ from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.reading import read
 from mini_tf.scores.entities import BEGIN, entity_scores
 from mini_tf.system.errors import RecipeFault
+from mini_tf.testing.tiny.objectives import tiny_objective
 
 PAD, SEP, MASK, V = 0, 2, 3, 40
 VOCABULARY = Vocabulary(V, pad=PAD, unk=1, separator=SEP, mask=MASK)
@@ -190,6 +191,34 @@ def test_the_most_frequent_classes_have_log_count_ratios_of_their_own(monkeypatc
     assert wide.ratio[rows[:, 0]].tolist() == pytest.approx(expected, rel=1e-6)
     ties = objective_of("classify", Labels(("a", "b", "c", "d"), (1, 4, 1, 4)))
     assert ties.classes_by_frequency.tolist() == [2, 0, 3, 1]  # type: ignore[attr-defined]
+
+
+def test_what_is_fitted_after_training_is_what_the_settings_name() -> None:
+    for kind in ("classify", "tag"):
+        settings: Any = settings_of("objectives", kind)
+        assert settings(calibrate=True, logit_adjustment="fit").additions == {"temperature", "bias"}
+        assert settings(logit_adjustment="fit").additions == {"bias"}
+
+
+def test_an_output_is_that_of_the_n_grams_and_the_scaled_one_of_the_network() -> None:
+    wide = {"order": 1, "rows": 64, "own_loss": True, "network_scale": 0.25}
+    case = tiny_objective(settings_of("objectives", "classify")(wide=wide))  # type: ignore[call-arg]
+    task: Any = case.task.eval()
+    for parameter in task.parameters():
+        parameter.data.normal_()
+    batch = case.objective.prepare_evaluation(case.rows)
+    network, of_n_grams = task.network_and_wide(batch)
+    torch.testing.assert_close(task.predict(batch), of_n_grams + 0.25 * network)
+
+
+def test_words_of_tags_are_told_apart_by_their_tokens() -> None:
+    case = tiny_objective(settings_of("objectives", "tag")(wide={"unit": "word", "rows": 64}))  # type: ignore[call-arg]
+    keys = case.objective.prepare(case.rows).extras["words"]
+    turned = replace(case.rows, ids=case.rows.ids[:, ::-1].copy())
+    assert not torch.equal(case.objective.prepare(turned).extras["words"], keys)
+    unpadded = [replace(case.rows, segments=segments) for segments in (None, np.ones_like(case.rows.ids))]
+    of_each = [case.objective.prepare(rows).extras["words"] for rows in unpadded]
+    assert torch.equal(*of_each)
 
 
 def test_weights_of_a_class_that_is_not_there_are_refused() -> None:

@@ -29,6 +29,8 @@ def test_options_reach_the_generator_and_a_line_stands_between_samples(opened: T
     generator: Any = open_generator(opened, {"batch_size": 3, "max_new_tokens": 2, "context": 8})
     assert (generator.batch_size, generator.text_generator.context) == (3, 8)
     assert generator.text_generator.settings.max_new_tokens == 2
+    with pytest.raises(UsageFault, match="--batch-size: must be from 1 to 4,096, got 0"):
+        open_generator(opened, {"batch_size": 0})
     for samples, lines_between in ((1, [0, 0]), (2, [1, 2])):
         outputs = open_generator(opened, {"num_samples": samples, "max_new_tokens": 1}).outputs(["a", "b"])
         assert [output.shown.count("---") for output in outputs] == lines_between

@@ -268,6 +268,12 @@ def test_paths_are_relative_to_their_recipe_or_to_the_working_directory(tmp_path
     assert (changed.data.train, changed.tokenizer.path) == (str(tmp_path / "my text.txt"), str(tmp_path / "t"))
 
 
+def test_a_sum_in_a_fixed_order_needs_a_number_of_rows_an_eighth_of_the_batch() -> None:
+    for override, size in (("train.batch_size=24", 3), ("train.batch_size=4", 1), ("train.batch_tokens=4096", 1)):
+        with pytest.raises(RecipeFault, match=rf"micro_batch_size must be a number, such as {size}\b"):
+            read("quickstart", ["runtime.reduce=tree", override])
+
+
 def test_a_tokenizer_may_be_a_run_by_its_name_and_never_the_last_one(tmp_path: Path) -> None:
     write("outputs/tk/tokenizer.json", "{}")
     write("tk/notes.txt", "a folder of the same name without a tokenizer")

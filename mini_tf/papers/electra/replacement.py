@@ -225,7 +225,6 @@ class Replacement(Task):
             p = -self._log_probabilities(hidden, tokens.ids.flatten())[1].expm1()
         return p.view(tokens.ids.shape)
 
-    @torch.no_grad()
     def replace_tokens(self, batch: Batch) -> Tensor:
         return self._replaced(batch, self._propose(batch)[0])
 

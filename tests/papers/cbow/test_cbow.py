@@ -29,6 +29,7 @@ from mini_tf.run.identity import result_values
 from mini_tf.system.errors import RecipeFault
 from mini_tf.testing import objectives as contract
 from mini_tf.testing import run_all
+from mini_tf.testing.tiny.objectives import tiny_objective
 from mini_tf.trained.evaluating import evaluation_data
 from mini_tf.trained.opening import open_trained
 
@@ -226,6 +227,8 @@ def test_negative_samples_follow_the_counts_to_the_power_three_quarters() -> Non
     found = np.bincount(sampler(draws).flatten().numpy(), minlength=40)
     expected = counts**0.75 / (counts**0.75).sum() * draws.numel()
     assert found[7] == 0
+    sampler.fit(np.arange(40) == 7)  # seen once, and no other
+    assert (sampler(draws) == 7).all()
     assert chisquare(found[counts > 0], expected[counts > 0]).pvalue > 1e-3
 
 
@@ -324,6 +327,17 @@ def test_each_step_of_the_ladder_changes_one_switch() -> None:
             "model.positions.share",
         }
         assert changed & expected
+
+
+def test_the_accuracy_among_all_words_is_measured_in_evaluation_alone() -> None:
+    case = tiny_objective(settings_of("objectives", "cbow").model_validate({"negatives": 3}))  # type: ignore[arg-type]
+    assert case.sums(training=True)[1].metrics == {}
+    batch, sums = case.sums(training=False)
+    predicted = case.model.logits(case.model(batch.inputs, at=batch.target_positions).y).argmax(-1)
+    assert [int(number) for number in sums.metrics["accuracy"]] == [
+        int((predicted == batch.labels).sum()),
+        len(predicted),
+    ]
 
 
 def test_negative_sampling_keeps_the_contract_of_objectives() -> None:

@@ -316,6 +316,10 @@ def test_settings_without_effect_are_refused(given: dict[str, Any], key: str, me
     assert message in told[key]
 
 
+def test_only_the_identity_does_not_depend_on_the_order() -> None:
+    assert [name for name in FUNCTIONS if "unordered" in settings_of(name).supports] == ["identity"]
+
+
 def test_it_is_no_self_attention() -> None:
     with pytest.raises(ValueError, match="is cross-attention"):
         Settings().build(DIMS, LayerSpec(0, 1))

@@ -19,6 +19,7 @@ from torch import nn
 from toys import seeded
 
 from mini_tf.data.batch import Batch, Rows
+from mini_tf.data.tokenization.vocabulary import Vocabulary
 from mini_tf.drawing.labels import label
 from mini_tf.drawing.plotting import figure_caption
 from mini_tf.nn.model import Model
@@ -28,6 +29,7 @@ from mini_tf.papers.electra.networks import DetectionHead, sample
 from mini_tf.papers.electra.pipelines.replaced_token_detection import area_under_curve
 from mini_tf.papers.electra.replacement import Replacement
 from mini_tf.recipe.kinds import settings_of
+from mini_tf.system.errors import DataFault
 from mini_tf.testing import models as model_contract
 from mini_tf.testing.tiny.objectives import VOCABULARY, rows_for
 from mini_tf.trained.evaluating import evaluation_data
@@ -57,6 +59,13 @@ def task_of(model: Any = None, **given: Any) -> tuple[Replacement, Batch]:
     objective = settings(**given).build(VOCABULARY)
     rows = rows_for("text", 0, objective.needs_word_starts, 24)
     return made(objective, model).eval(), objective.prepare(rows)
+
+
+def test_a_vocabulary_needs_two_tokens_that_can_take_each_others_place() -> None:
+    settings: Any = settings_of("objectives", "replaced_token")()
+    settings.build(Vocabulary(6, pad=0, unk=1, separator=2, mask=3))
+    with pytest.raises(DataFault, match="fewer than 2 tokens"):
+        settings.build(Vocabulary(5, pad=0, unk=1, separator=2, mask=3))
 
 
 # The two networks

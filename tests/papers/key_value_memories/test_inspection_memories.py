@@ -39,6 +39,7 @@ from mini_tf.papers.key_value_memories.layer_report import (
     first_votes,
     report_layers,
     shorten_triggers,
+    strengths,
     top_votes,
 )
 from mini_tf.papers.key_value_memories.logit_split import split_logit, split_view, why_not
@@ -575,12 +576,20 @@ def test_faults_are_one_line(runs: Path, run: str, arguments: tuple[str, ...], c
     refused(minitf("inspect", "memory", runs / run, *arguments), message, exit_code=code)
 
 
+def test_the_strength_of_a_memory_is_the_norm_of_what_it_adds_at_its_first_trigger() -> None:
+    layers: Any = [SimpleNamespace(values=torch.tensor([[3.0, 4.0], [0.0, 2.0], [1.0, 0.0]]))]
+    coefficients = np.array([[2.0, 1.0], [1.5, 1.0], [0.0, 0.0]])
+    triggers: Any = SimpleNamespace(top=[SimpleNamespace(coefficients=coefficients)])
+    assert strengths(layers, triggers, 0).tolist() == [10, 3, 0]
+
+
 def test_an_excerpt_begins_with_an_ellipsis_if_anything_is_left_out() -> None:
     assert Excerpt("ab ", "c", None, 25).shown() == "ab [c]"
     assert Excerpt("ab ", "c", None, 26).shown() == "…ab [c]", "tokens were left out"
     assert Excerpt("x" * 44, "c", None, 9).shown() == "x" * 44 + "[c]"
     assert Excerpt("x" * 45, "c", None, 9).shown() == "…" + "x" * 44 + "[c]"
     assert Excerpt("x" * 45, "y" * 40, None, 9).shown(20) == "…xxxxxxx[yyyyyyyyy…]"
+    assert Excerpt("x" * 45, "y" * 40, None, 9).shown(21) == "…xxxxxxxx[yyyyyyyyy…]"
 
 
 def test_an_excerpt_is_the_end_of_a_prefix_with_its_special_tokens(runs: Path) -> None:

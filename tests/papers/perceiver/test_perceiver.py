@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import figures
@@ -17,6 +18,7 @@ from mini_tf.cost.lengths import Layer, layers_of, measure_lengths
 from mini_tf.drawing.plotting import figure_label as label
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.nn.tokens import Tokens
+from mini_tf.papers.perceiver.inspection.latents import _row
 from mini_tf.papers.perceiver.models import perceiver
 from mini_tf.papers.perceiver.models.perceiver import RowIndex
 from mini_tf.recipe.kinds import settings_of
@@ -60,6 +62,7 @@ def test_the_rows_of_an_index_hold_what_was_chosen() -> None:
     assert chosen.positions.shape == (3, 2), "as many as the most of any row"
     x = torch.arange(12.0).view(3, 4, 1)
     assert chosen.flat(chosen.select(x)).flatten().tolist() == [11, 2, 9, 3]
+    assert RowIndex.of(torch.tensor([3, 9]), rows=3, length=4).positions.shape == (3, 1)
 
 
 def test_latents_do_not_depend_on_the_order_of_tokens_with_their_positions() -> None:
@@ -225,6 +228,7 @@ def test_a_masked_model_of_bytes_initializes_a_classifier_with_a_query_of_its_ow
         (("data.pack=docs",), "perceiver cannot separate documents within a row"),
         (("model.d_latent=15",), "model.n_heads: 2 does not divide d_latent 15; use 1, 3, 5 or 15, or give d_k"),
         (("model.d_latent=20", "model.decoder.n_heads=3"), "model.decoder.n_heads=3: 3 does not divide d_model 16"),
+        (("model.d_latent=24", "model.n_heads=3"), "3 does not divide d_model 16"),
         (("model.cross_attention=sru",), "model.cross_attention=sru: sru attention does not support cross-attention"),
         (("model.cross_attention=diminishing",), "model.cross_attention=diminishing: latents have no order"),
         (
@@ -372,6 +376,11 @@ def test_the_positions_of_the_input_and_of_the_queries_are_shown(tmp_path: Path)
     expected = torch.nn.functional.cosine_similarity(vectors[:, None], vectors[None], dim=-1)
     torch.testing.assert_close(torch.tensor(queries["similarity"]).double(), expected.detach(), rtol=0, atol=1e-5)
     assert encoder["never_trained"][-6:] == [*range(64, 70)]
+
+
+def test_the_entropy_of_attention_to_one_token_is_0() -> None:
+    attention: Any = SimpleNamespace(encoder=np.ones((2, 1)), decoder=np.full((1, 2), 0.5))
+    assert _row(attention, 1, ["a"], ["b"], 3) == ["a 1.00", "0.00", "b 0.50", "0.500"]
 
 
 def test_a_model_without_latents_has_none_to_show(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from commands import minitf
 from figures import rows_of
+from pydantic import ValidationError
 from test_cli_inspect_views import refused, result_of, shown
 from test_run_identity import SMALL, run_id
 from toys import own_view, seeded, tiny_mixer
@@ -20,6 +21,13 @@ from mini_tf.papers.simple.inspection.simple import AXES, HAND_MADE, Settings, w
 from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.testing.tiny.mixers import DIMS, EXACT
+
+
+def test_an_encoder_of_another_width_is_refused_since_nothing_projects_it() -> None:
+    settings = settings_of("models", "encoder_decoder")
+    sides = {"d_model": 24, "n_heads": 4, "positions": "none", "encoder": {"d_model": 12}, "cross_attention": "simple"}
+    with pytest.raises(ValidationError, match="d_model 24 must be the width of the source, 12"):
+        settings.model_validate(sides)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -109,7 +109,7 @@ class ExpireSpan(MultiHeadAttention):
     def trim(self, state: State) -> State:
         """Drop, in each row, tokens that no later token sees; rows with fewer tokens than others are padded."""
         visible = self._visible_later(state)
-        n = int(visible.sum(1).max()) if visible.shape[1] else 0
+        n = int(visible.sum(1).max())
         assert n <= self.settings.memory_bound, f"{n} tokens in memory exceed max_span + ramp"
         return state if n == visible.shape[1] else select_tokens(state, visible, n)
 

@@ -47,7 +47,7 @@ class TransformerXL(PositionalEncoding):
         )
 
     def of_layer(self, layer: int) -> PositionalEncoding:
-        encoding = self.layers[min(layer, len(self.layers) - 1)]
+        encoding = self.layers[layer]
         assert isinstance(encoding, PositionalEncoding)
         return encoding
 
