@@ -124,8 +124,8 @@ def prepare_is_pure(tried: Tried) -> None:
 
 def _numpy_state() -> tuple[bytes, int]:
     """What numpy's global generator draws next depends on."""
-    _, keys, position, *_ = np.random.get_state()
-    return keys.tobytes(), position
+    state: Any = np.random.get_state()
+    return state[1].tobytes(), int(state[2])
 
 
 @torch.no_grad()
