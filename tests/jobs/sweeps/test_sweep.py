@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from subprocess import DEVNULL
 from types import SimpleNamespace
@@ -143,35 +144,28 @@ class Recording:
     """Trains at once what it is given, and records that."""
 
     def __init__(self) -> None:
-        self.parts: list[list[tuple[str, int | None, int]]] = []
+        self.parts: list[list[tuple[int, int | None, int]]] = []
         self.step_seconds = 0.0
 
     def train(self, parts: Sequence[RunPart], report: Any) -> None:
-        self.parts.append([(part.run.folder.name, part.stop_at, part.steps) for part in parts])
+        self.parts.append([(int(part.run.folder.name[-3:]), part.stop_at, part.steps) for part in parts])
         for run, stop_at, _ in parts:
             run.reached = stop_at or 27  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
-    ("n", "every", "parts"),
+    ("n", "every", "rungs"),
     [
-        (2, 1, [[("0", None, 27), ("1", None, 27)]]),
-        (3, 1, [[("0", 9, 9), ("1", 9, 9), ("2", 9, 9)], [("0", None, 18)]]),
-        (3, 10, [[("0", 10, 10), ("1", 10, 10), ("2", 10, 10)], [("0", None, 17)]]),
-        (
-            11,
-            1,
-            [
-                [(str(number), 3, 3) for number in range(11)],
-                [(str(number), 9, 6) for number in range(3)],
-                [("0", None, 18)],
-            ],
-        ),
+        (2, 1, [(2, None, 27)]),
+        (3, 1, [(3, 9, 9), (1, None, 18)]),
+        (3, 10, [(3, 10, 10), (1, None, 17)]),
+        (11, 1, [(11, 3, 3), (3, 9, 6), (1, None, 18)]),
     ],
 )
 def test_each_rung_trains_the_best_third_three_times_as_long(
-    n: int, every: int, parts: list[list[tuple[str, int | None, int]]], tmp_path: Path
+    n: int, every: int, rungs: list[tuple[int, int | None, int]], tmp_path: Path
 ) -> None:
+    """rungs: how many trials, to which step, and how many steps that are."""
     settings = [{"optimizer.lr": f"0.0{number + 1}"} for number in range(n)]
     space = read_space([TINY, "optimizer.lr=[0.1,0.2]", "train.steps=27", f"eval.every_steps={every}"])
     base, space = checked_base(space, settings, True, True)
@@ -180,13 +174,14 @@ def test_each_rung_trains_the_best_third_three_times_as_long(
     sweep.trials = [Trial(number, chosen, [Known(Path(f"{number}"), "", [])]) for number, chosen in enumerate(settings)]
     processes = Recording()
     assert sweep._compare(sweep.trials[::-1], processes)  # type: ignore[arg-type]
-    assert [sorted(of_rung, key=lambda part: int(part[0])) for of_rung in processes.parts] == parts
-    survivors = [len(of_rung) for of_rung in processes.parts]
-    assert said == [
-        f"step {of_rung[0][1]}: {left} of {len(of_rung)} trials are trained further"
-        for of_rung, left in zip(parts, survivors[1:], strict=False)
+    assert [sorted(parts) for parts in processes.parts] == [
+        [(number, step, steps) for number in range(left)] for left, step, steps in rungs
     ]
-    assert [trial.state for trial in sweep.ranking[:1]] == ["done"]
+    assert said == [
+        f"step {step}: {further} of {left} trials are trained further"
+        for (left, step, _), (further, *_) in pairwise(rungs)
+    ]
+    assert sweep.ranking[0].state == "done"
 
 
 def test_a_sweep_knows_from_its_runs_how_long_a_step_takes(tmp_path: Path) -> None:
