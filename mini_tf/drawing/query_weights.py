@@ -60,7 +60,7 @@ def _draw(data: QueryWeights) -> Figure:
     drawn = _strongest(data.weights)
     heading = Heading.of(f"{data.title}: {figure_label(data.query, 60)}", data.text, _notes(data, len(drawn)), width)
     room = MAX_SIZE - _LINES_HEIGHT - 2 * label_height - _LAYER_GAP * len(layers) - heading.height
-    row = min(_ROW, room / max(heads, 1))
+    row = min(_ROW, room / heads)
     strip = heads * row + _LAYER_GAP * len(layers)
     figure = headed_figure(width, above + _LINES_HEIGHT + strip + label_height + 0.15, heading)
     top, colors = heading.height + 0.05 + above, _colors(data, layers)

@@ -67,7 +67,7 @@ def describe(sample: Sample) -> list[str]:
 def count_roles(heads: Sequence[Head]) -> str:
     roles = Counter(head.role for head in heads)
     parts = [f"{roles[role]} {role}" for role in ROLES if roles[role]]
-    parts += [f"{roles[None]} without a role"] * (roles[None] > 0)
+    parts += [f"{roles[None]} without a role"] * bool(roles[None])
     return f"{len(heads)} head{'s' if len(heads) > 1 else ''}, roles on repeated random tokens: {', '.join(parts)}"
 
 

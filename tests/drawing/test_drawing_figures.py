@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -217,6 +218,18 @@ def test_the_most_maps_of_a_figure_have_room_each_and_more_are_refused(layers: i
     assert refusal.value.hint == "select heads by --layer and --head"
 
 
+def test_maps_stand_apart_as_far_as_their_titles_need_and_sections_below_each_other_if_they_are_wide() -> None:
+    def pitch(title: str, n: int = 2) -> float:
+        layout = layout_of([Panel(title, ["a"], ["b"], np.eye(1), line=0)] * n)
+        return layout.pitch(layout.lines[0][0])[0]
+
+    assert pitch("a") < pitch("a longer title") < pitch("W" * 50) == pitch("W" * 60)
+    assert pitch("a longer title", 5) == pitch("a", 5) == pitch("a"), "many maps stand close"
+    for rows, columns, n_lines in ((1, 30, 2), (30, 1, 1)):
+        panels = [Panel("t", ["r"] * rows, ["c"] * columns, np.ones((rows, columns)), group=word) for word in "ab"]
+        assert len(layout_of(panels).lines) == n_lines
+
+
 def test_a_scale_that_ends_below_its_largest_value_says_so() -> None:
     panel = Panel("t", ["a", "b"], ["a", "b"], np.array([[1.0, 0.0], [0.1, 0.05]]))
     said = "Colours are linear from 0 to 0.1; larger values have the last colour."
@@ -235,6 +248,7 @@ def test_a_caption_is_broken_within_its_width_and_cut_after_its_last_line() -> N
     assert len(one) > 5
     assert "".join(one) == "⟨6F22⟩" * 5 + "W" * 200
     assert all(text_width(line) <= 2.0 for line in one)
+    assert all(text_width(line + after[0]) > 2.0 for line, after in pairwise(one)), "no line could be longer"
 
 
 def test_a_pdf_has_its_fonts_as_truetype_and_no_date() -> None:

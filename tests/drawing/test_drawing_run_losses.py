@@ -64,6 +64,7 @@ def test_a_running_mean_is_that_of_each_value_and_those_before() -> None:
         ([(1, 1e-9), (2, 1e12)], []),
         ([(7, 0.0)], []),
         ([], [(3, -2.5)]),
+        ([(1, 0.0), (12, 11.4)], []),
     ],
 )
 def test_all_points_lie_in_the_frame(train: list[tuple[int, float]], val: list[tuple[int, float]]) -> None:
@@ -73,6 +74,12 @@ def test_all_points_lie_in_the_frame(train: list[tuple[int, float]], val: list[t
     places = [place for line in (*picture.lines, picture.dots) for place in line]
     assert len(places) >= len(train) + len(val)
     assert all(64 <= x <= 700 and 48 <= y <= 352 for x, y in places)
+    assert all(0 < float(a["x"]) <= 700 for _, a in picture.texts), "words begin and numbers stand within the picture"
+    for ticks in (
+        [a for _, a in picture.texts if a["y"] == "370.0"],
+        [a for _, a in picture.texts if a["text-anchor"] == "end"],
+    ):
+        assert 2 <= len(ticks) <= 8
 
 
 def test_losses_that_are_not_finite_are_left_out() -> None:
@@ -97,3 +104,5 @@ def test_a_title_cannot_leave_its_element_or_the_picture() -> None:
     assert title is not None
     assert title.startswith("</text><script>&")
     assert len(title) < 90
+    assert Picture(loss_curve(TRAIN, [], "x" * 71, "nats")).words[0] == "x" * 69 + "…"
+    assert Picture(loss_curve(TRAIN, [], "x" * 70, "nats")).words[0] == "x" * 70

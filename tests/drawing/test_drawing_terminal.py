@@ -207,6 +207,13 @@ def test_colours_are_of_the_256_that_every_terminal_has_and_letters_stand_out_fr
     assert shown.endswith("p previous token  f first token\n")
 
 
+def test_the_legend_of_colours_goes_from_the_least_to_the_greatest() -> None:
+    key = heat_map(Panel("t", ["a"], ["b"], np.zeros((1, 1))), Scale(-2.0, 3.0), colored=True, width=80)
+    shown = [str(part.style).split()[-1] for part in key.spans[-18:]]
+    assert (shown[0], shown[-1]) == tuple(str(terminal_color(end, Scale(-2.0, 3.0)).name) for end in (-2.0, 3.0))
+    assert len(dict.fromkeys(shown)) == 9
+
+
 def test_the_values_of_the_heads_stand_behind_their_letters_without_colour() -> None:
     shown = piped(head_grid(HEADS, colored=False, width=80))
     assert shown == "t\n     H0    H1\nL0  p  25 f 100\nentropy (hundredths)\np previous token  f first token\n"

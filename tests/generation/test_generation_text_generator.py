@@ -13,6 +13,7 @@ from mini_tf.nn.mixer import ForwardOutput
 from mini_tf.nn.model import Model
 from mini_tf.nn.tokens import Tokens
 from mini_tf.recipe import reading, sections
+from mini_tf.recipe.kinds import settings_of
 from mini_tf.recipe.recipe import Recipe
 from mini_tf.recipe.sections import Generate
 
@@ -291,3 +292,13 @@ def test_special_tokens_are_never_written() -> None:
     chosen = {token.id for written in answer for token in written.tokens}
     assert chosen & TOKENIZER.vocabulary.special_ids <= {SEPARATOR}
     assert len(chosen) > 30
+
+
+def test_a_text_goes_on_within_the_last_word_of_its_prompt() -> None:
+    tokenizer = Tokenizer.train(sections.Tokenizer(kind="wordpiece", vocab_size=110), ["ab abb ba " * 9])
+    model = settings_of("models", "decoder")(d_model=8, n_layers=1, n_heads=2).build(tokenizer.vocabulary.size, 16)
+    following = tokenizer.pieces(range(tokenizer.vocabulary.size)).index("##b")
+    scores = torch.nn.functional.one_hot(torch.tensor(following), tokenizer.vocabulary.size).float()
+    model.logits = lambda hidden, words=None, copies=None: scores.expand(*hidden.shape[:-1], -1)  # type: ignore[method-assign]
+    writer = TextGenerator(model, tokenizer, recipe_with(temperature=0.0, max_new_tokens=2))
+    assert texts(writer, ["a"]) == [["bb"]]

@@ -119,6 +119,11 @@ def test_what_cannot_be_filmed_is_refused(run: Path, pairs: Path) -> None:
     refused(minitf("inspect", "film", run, TEXT, "--step", "2"), "--step", exit_code=2)
 
 
+def test_without_a_text_the_tokens_that_begin_one_are_predicted(run: Path) -> None:
+    [first, _] = film(run, "")["steps"]
+    assert len(first["tables"]["after "]) == 5
+
+
 def test_a_text_that_is_cut_is_noted(run: Path, tmp_path: Path) -> None:
     text = "the cat heard " * 60
     done = minitf("inspect", "film", run, text, "-o", tmp_path / "film.html", "-o", tmp_path / "film.json")

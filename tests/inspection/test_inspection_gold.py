@@ -158,6 +158,7 @@ def test_auc_is_a_half_for_one_vector_one_for_separate_senses_and_the_share_of_o
     separate = np.array([[1.0, 0]] * 3 + [[0.0, 1]] * 2)
     assert senses.auc(of(separate, labels), 0) == (1.0, 24)
     assert senses.nearest(of(separate, labels), 0) == 5
+    assert senses.nearest(of(np.array([[1.0], [-1.0]]), ["a", "b"]), 0) == 0, "a token is not compared with itself"
     drawn = np.random.default_rng(0).normal(size=(5, 3))
     drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
     cosines = {(i, j): drawn[i] @ drawn[j] for i in range(5) for j in range(i)}

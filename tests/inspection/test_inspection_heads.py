@@ -405,6 +405,9 @@ def test_pictures_of_heads_have_each_weight_at_its_query_and_key() -> None:
     plotted = pictures.plot(sample, "run x")
     assert isinstance(plotted, PanelGrid)
     assert [panel.line for panel in plotted.panels] == [0, 0, 0, 1, 1, 1], "a row of maps per layer"
+    assert pictures.axes_legend(sample) == "Rows: queries, one per token. Columns: keys."
+    n_pictures = {n: len([*pictures.pictures_of_steps([sample] * n, ["text"] * n)]) for n in (1, 2)}
+    assert n_pictures == {1: 2, 2: 5}, "tables and a legend; of several texts each is named"
     title, text, note, *sides = figures.texts(figure)
     assert title == "decoder self-attention, run x, step 1, roles on repeated random tokens"
     assert (text, note) == (sample.text, "Grey: keys that a query may not attend to.")

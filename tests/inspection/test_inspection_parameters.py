@@ -7,6 +7,7 @@ from test_models import CONTEXT, V, model_of
 from torch import nn
 
 from mini_tf.inspection._modules import forward_flops, memory_of, merge_layers, module_parameters
+from mini_tf.inspection.model import _tables
 from mini_tf.optimizers import adamw, muon
 from mini_tf.recipe.kinds import listing
 from mini_tf.training import optimizer
@@ -110,3 +111,13 @@ def test_a_state_grows_by_keys_and_values_and_that_of_a_window_only_to_its_reach
     assert memory.state is not None
     assert 0 <= memory.state - CONTEXT * memory.state_per_token < 100  # a few counts beside them
     assert memory_of(model_of("decoder", ("window",)).float(), adamw.Settings()).state_per_token == 0
+
+
+def test_types_of_parts_are_truncated_before_their_names_are() -> None:
+    parts = merge_layers(module_parameters(model_of("decoder", ("softmax",), "learned", n_layers=2, d_ff=32)))
+    facts = {"kind": "decoder", "attention": ["softmax"], "positions": "learned", "context": 16, "vocabulary": 40}
+    picture = [*_tables(facts, parts, 10**6)][-1]
+    shown = picture(colored=False, width=66).plain
+    assert "layers.*.feed_forward.norm" in shown
+    assert "FeedForward" not in shown
+    assert "2 × FeedForward" in picture(colored=False, width=90).plain

@@ -2,10 +2,13 @@
 
 import dataclasses
 import math
+from pathlib import Path
 
+import figures
 import numpy as np
 import pytest
 import torch
+from commands import trained
 from test_models import model_of, some_ids
 from toys import own_view, seeded
 
@@ -146,3 +149,10 @@ def test_a_picture_has_a_map_of_each_statistic_with_a_row_per_layer_of_each_kind
     for panel, (even, single) in zip(panels, [(1, 0), (0.2, 1), (0, 1), (0.8, 0)], strict=True):
         expected = np.array([[even, single], [even, single], [single, math.nan]])
         assert panel.values == pytest.approx(expected, abs=1e-6, nan_ok=True)
+
+
+def test_a_picture_has_its_text_or_the_number_of_texts(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run", "train.steps=1")
+    for texts, shown in ((["the cat"], "the cat"), (["the cat", "a bear"], "Means over 2 texts.")):
+        _, figure = figures.pictured("inspect", "softmax", run, *texts)
+        assert figures.texts(figure)[1] == shown

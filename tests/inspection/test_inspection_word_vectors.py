@@ -83,6 +83,7 @@ def test_a_word_of_several_tokens_is_their_mean_and_is_noted(vectors: WordVector
     view = neighbors_view(vectors, "kingold", len(vectors.table))
     assert not {one["id"] for one in view.result["tokens"]} & {*ids, *vectors.tokenizer.vocabulary.special_ids}
     assert view.notes[0].startswith(f"'kingold' has {len(ids)} tokens, ")
+    assert neighbors_view(vectors, "king", 1).notes == []
 
 
 def test_a_word_is_tokenized_as_within_a_text(vectors: WordVectors) -> None:
