@@ -218,7 +218,7 @@ def test_the_most_maps_of_a_figure_have_room_each_and_more_are_refused(layers: i
     assert refusal.value.hint == "select heads by --layer and --head"
 
 
-def test_maps_stand_apart_as_far_as_their_titles_need_and_sections_below_each_other_if_they_are_wide() -> None:
+def test_maps_stand_apart_as_titles_need_and_wide_sections_below_another() -> None:
     def pitch(title: str, n: int = 2) -> float:
         layout = layout_of([Panel(title, ["a"], ["b"], np.eye(1), line=0)] * n)
         return layout.pitch(layout.lines[0][0])[0]
