@@ -44,8 +44,10 @@ def vectors(mixer: softmax.Softmax) -> tuple[Tensor, Tensor]:
     )
 
 
-@pytest.mark.parametrize("positions", ["none", "rotary", "alibi"])
-@pytest.mark.parametrize("qk_norm", [False, True, "weight"])
+@pytest.mark.parametrize(
+    ("qk_norm", "positions"),
+    [(False, "none"), (False, "alibi"), (False, "rotary"), (True, "rotary"), ("weight", "rotary")],
+)
 def test_one_softmax_over_tokens_and_persistent_keys_without_positions(positions: str, qk_norm: Any) -> None:
     encoding = settings_of("positions", positions)()
     mixer: Any = TinyMixer(softmax.Settings(n_persistent=N, qk_norm=qk_norm), encoding).mixer  # type: ignore[arg-type]

@@ -80,25 +80,26 @@ def test_weights_gradients_and_two_moments_must_fit_into_95_percent_of_what_is_f
         memory.refuse_too_large(sketch, adamw.Settings(), cpu, Sharding(ProcessGroup()))
 
 
-def needed(model: nn.Module, word: str, process: ProcessRank, device: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The free bytes of the device from which on a model is not refused."""
+def fits(
+    free: float, model: nn.Module, word: str, process: ProcessRank, device: str, monkeypatch: pytest.MonkeyPatch
+) -> bool:
+    """Whether a model is not refused where the device has so many free bytes."""
     monkeypatch.setenv("MINITF_LIMITS", "memory_percent=100")
+    monkeypatch.setattr(memory, "free_bytes", lambda device: int(free))
+    sharding = sharding_of(word, ProcessGroup(process))
+    try:
+        memory.refuse_too_large(model, adamw.Settings(), torch.device(device), sharding)
+    except RecipeFault:
+        return False
+    return True
 
-    def fits(free: int) -> bool:
-        monkeypatch.setattr(memory, "free_bytes", lambda device: free)
-        try:
-            memory.refuse_too_large(
-                model, adamw.Settings(), torch.device(device), sharding_of(word, ProcessGroup(process))
-            )
-        except RecipeFault:
-            return False
-        return True
 
-    low, high = 0, 1 << 40
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle + 1, high)
-    return low
+def assert_needed(
+    expected: float, model: nn.Module, word: str, process: ProcessRank, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fits from this number of free bytes on."""
+    assert not fits(expected - 1, model, word, process, device, monkeypatch)
+    assert fits(expected, model, word, process, device, monkeypatch)
 
 
 @pytest.mark.parametrize("word", SHARDINGS)
@@ -109,8 +110,9 @@ def test_processes_of_one_machine_share_its_memory_but_have_a_gpu_each(
     bytes_per_weight = {"none": 16, "optimizer": 4 + 4 + 8 / 4, "full": 16 / 4 + 4 + 4}[
         word
     ]  # without blocks all is gathered
-    found = {device: needed(model, word, ProcessRank(1, 4, 0, 2), device, monkeypatch) for device in ("cpu", "cuda")}
-    assert found == {"cpu": 2 * bytes_per_weight * 2**18, "cuda": bytes_per_weight * 2**18}
+    for device, processes in (("cpu", 2), ("cuda", 1)):
+        expected = processes * bytes_per_weight * 2**18
+        assert_needed(expected, model, word, ProcessRank(1, 4, 0, 2), device, monkeypatch)
 
 
 @pytest.mark.parametrize("trained", ["all", "no-blocks", "nothing"])
@@ -132,7 +134,7 @@ def test_a_process_of_full_has_room_for_its_share_and_for_what_is_whole_while_it
     trainable = {"all": others + sum(sizes.values()), "no-blocks": others, "nothing": 0}[trained]
     share = (4 * (others + sum(sizes.values())) + 12 * trainable) / 2
     gathered = 4 * others + max(4 * others * (trained != "nothing"), 4 * largest + 4 * largest * (trained == "all"))
-    assert needed(model, "full", ProcessRank(0, 2, 0, 1), "cuda", monkeypatch) == share + gathered
+    assert_needed(share + gathered, model, "full", ProcessRank(0, 2, 0, 1), "cuda", monkeypatch)
 
 
 def test_a_machine_has_room_for_the_whole_models_that_its_processes_make_before_they_divide_them(
@@ -140,8 +142,8 @@ def test_a_machine_has_room_for_the_whole_models_that_its_processes_make_before_
 ) -> None:
     model = on_meta_device(lambda: settings_of("models", "decoder")(d_model=16, n_layers=20, n_heads=2).build(10, 16))  # type: ignore[attr-defined]
     whole = 4 * sum(p.numel() for p in model.parameters())
-    assert needed(model, "full", ProcessRank(0, 16, 0, 16), "cpu", monkeypatch) == 16 * whole
-    assert needed(model, "full", ProcessRank(0, 16, 0, 16), "cuda", monkeypatch) < whole
+    assert_needed(16 * whole, model, "full", ProcessRank(0, 16, 0, 16), "cpu", monkeypatch)
+    assert fits(whole - 1, model, "full", ProcessRank(0, 16, 0, 16), "cuda", monkeypatch)
 
 
 def test_a_model_too_large_for_one_of_the_processes_is_refused_by_all(monkeypatch: pytest.MonkeyPatch) -> None:

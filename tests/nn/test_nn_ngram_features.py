@@ -290,9 +290,10 @@ def test_a_run_keeps_the_fitted_scale_and_every_command_uses_it(tmp_path: Path) 
     )
 
 
-def test_a_run_keeps_document_frequencies_of_its_training_texts_and_predicts_with_the_weights(tmp_path: Path) -> None:
-    (tmp_path / "cased").mkdir()
-    tiny_tasks.classifier(tmp_path / "cased")  # its tokenizer, of the same texts, is in the cache
+def test_a_run_keeps_document_frequencies_of_its_training_texts_and_predicts_with_the_weights(
+    classifier: Path, tmp_path: Path
+) -> None:
+    """classifier: its tokenizer, of the same texts in upper and lower case, is in the cache."""
     run = tiny_tasks.classifier(
         tmp_path, "objective.wide={order: 2, rows: 512, characters: [3, 4]}", "tokenizer.lowercase=true"
     )
