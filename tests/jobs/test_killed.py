@@ -3,7 +3,7 @@ interrupted.
 
 Processes and kill -9 first; the long form (`pytest -m slow -s tests/jobs/test_killed.py`) trains shipped recipes,
 prints where each kill met them, and can be gone on with by --last-failed. Then, forked from this process and so much
-faster, runs that die before and after everything they do to their folder.
+faster, runs that die after a step; and what a death before or after anything that a run does to its folder would leave.
 """
 
 import json

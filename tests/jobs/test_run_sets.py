@@ -215,9 +215,7 @@ def test_a_baseline_has_one_value_for_all_seeds_and_one_for_each_fold() -> None:
 # Killed and stopped.
 
 
-def at_call(
-    deed: str, number: int, after: bool, happens: Callable[[], object], patch: pytest.MonkeyPatch | None = None
-) -> None:
+def at_call(deed: str, number: int, after: bool, happens: Callable[[], object], patch: pytest.MonkeyPatch) -> None:
     """Let it happen before or after the given call of one of Run's methods, or of run_sets, counted from 1."""
     done, calls = getattr(owner(deed), deed), [0]
 
@@ -230,7 +228,7 @@ def at_call(
             happens()
         return result
 
-    (patch.setattr if patch else setattr)(owner(deed), deed, counted)
+    patch.setattr(owner(deed), deed, counted)
 
 
 def owner(deed: str) -> Any:
