@@ -23,7 +23,7 @@ from mini_tf.trained.opening import open_trained
 
 SMALL = (
     *EXACT, "model={kind: encoder, d_model: 16, n_layers: 1, n_heads: 2}", "log.samples=0", "optimizer.lr=1e-2",
-    "train={steps: 12, batch_size: 8, context: 48, ensemble: mean}", "tokenizer={kind: bpe, vocab_size: 280}",
+    "train={steps: 4, batch_size: 8, context: 48, ensemble: mean}", "tokenizer={kind: bpe, vocab_size: 280}",
 )  # fmt: skip
 ROWS = OPINIONS[:48]
 TEXTS = [str(row["text"]) for row in ROWS[:6]]

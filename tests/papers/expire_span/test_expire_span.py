@@ -165,10 +165,10 @@ def test_noise_cuts_spans_at_a_uniform_share_of_the_longest_that_seed_and_step_d
 def test_a_run_records_its_memory_and_its_penalty(tmp_path: Path) -> None:
     attention = "model.attention={kind: expire_span, max_span: 20, ramp: 8, span_loss_weight: 0.01}"
     stream = ("data.pack=concat", "train.stream=true", "train.context=16", "train.batch_size=3", "model.positions=none")
-    run = trained(tmp_path / "run", *EXACT, attention, *stream, "train.steps=6", "log.every_steps=1")
+    run = trained(tmp_path / "run", *EXACT, attention, *stream, "train.steps=3", "log.every_steps=1")
     reports = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     memories = [(one["memory.ideal"], one["memory.real"]) for one in reports if "memory.real" in one]
-    assert len(memories) == 6
+    assert len(memories) == 3
     assert all(0 < ideal <= real <= 20 + 8 for ideal, real in memories)
     assert any("memory.real.0" in one and "memory.real.1" in one for one in reports)
     metrics = json.loads(minitf("cost", run, "--seconds", "0.01", "--json").stdout)["metrics"]
