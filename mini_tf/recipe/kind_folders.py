@@ -7,10 +7,12 @@ ms, once a process), and imports nothing.
 
 import ast
 import inspect
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple, TypeGuard
 
 from mini_tf.recipe.values import one_line, show
@@ -175,9 +177,19 @@ def clear_caches() -> None:
 @cache
 def field_docstrings(section: type) -> dict[str, str]:
     """Those of the fields that a class itself declares, by name; "" for a field that has none."""
-    [node] = ast.parse(textwrap.dedent(inspect.getsource(section))).body
+    node = _classes_of(sys.modules[section.__module__]).get(section.__qualname__)
+    if node is None:  # inside a function, or typed in: inspect finds it, but reads the whole file for each class
+        [node] = ast.parse(textwrap.dedent(inspect.getsource(section))).body
     assert isinstance(node, ast.ClassDef)
     return docstrings_in(node)
+
+
+@cache
+def _classes_of(module: ModuleType) -> dict[str, ast.stmt]:
+    """The classes at the top of a module, by name; none where it has no file."""
+    file = getattr(module, "__file__", None)
+    tree = ast.parse(Path(file).read_bytes() if file else "")
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def docstrings_in(node: ast.ClassDef) -> dict[str, str]:
