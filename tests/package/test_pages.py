@@ -9,6 +9,8 @@ import math
 import re
 import shlex
 import shutil
+from collections import Counter
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from shared import once
 from mini_tf.cli.app import app
 from mini_tf.cli.usage.commands import COMMANDS
 from mini_tf.cost import lengths
+from mini_tf.drawing import canvas
 from mini_tf.parallel import launching
 from mini_tf.recipe.arguments import presets
 from mini_tf.recipe.corpora import CorpusSettings
@@ -40,8 +43,9 @@ FEWER = {
     "documents(seed=1, n=1000)": "documents(seed=1, n=200)",
     **{"seeds: 3": "seeds: 2", "train.seeds=5": "train.seeds=2", "-n opinions-wide": "-n opinions-wide train.seeds=2"},
     **{"train.seed=1..3": "train.seed=1..2", "[0.01,0.04,0.16]": "[0.01,0.04]"},
+    **{"for n in 20 50 100": "for n in 20 50", "rows-20 rows-50 rows-100": "rows-20 rows-50"},
 }
-"""Two seeds, and two values of a sweep, go the way of more."""
+"""Two seeds, two values of a sweep and two sizes go the way of more."""
 WIDTH = 120
 README, RECIPES, INSPECTION, RUNS = (
     pages.text_of(page)
@@ -70,6 +74,28 @@ def few_steps(block: pages.Block) -> str:
     return re.sub(rf"minitf pretrain ({own}) (?!.*data\.)", rf"minitf pretrain \1 {FEW_TOKENS} ", script)
 
 
+@cache
+def shared_runs() -> list[str]:
+    """The commands that train the same run on several pages."""
+    lines = [set(few_steps(block).splitlines()) for page in pages.PAGES for block in pages.blocks(page)]
+    counted = Counter(line for block in lines for line in block if re.fullmatch(r"minitf pretrain .* -n \w+", line))
+    return [line for line, n in counted.items() if n > 1]
+
+
+def copied(script: str, factory: pytest.TempPathFactory) -> str:
+    """A script whose shared runs are copies: each is trained once."""
+
+    def train(folder: Path, line: str) -> Path:
+        assert shell.run(line, folder).returncode == 0
+        return folder / "outputs" / line.split()[-1]
+
+    for line in shared_runs():
+        if line in script.splitlines():
+            run = once(factory, "run-" + line.split()[-1], partial(train, line=line))
+            script = f"mkdir -p outputs\n{script}".replace(f"{line}\n", f"cp -r {run} outputs/\n")
+    return script
+
+
 def ran(page: str, factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder in which a page was run from beginning to end, and what its commands printed."""
 
@@ -79,8 +105,9 @@ def ran(page: str, factory: pytest.TempPathFactory) -> tuple[Path, str]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(CorpusSettings, "corpus", short_corpus)
             patch.setattr(lengths, "MIN_REPETITIONS", 1)
+            patch.setattr(canvas, "_DPI", 30)
             patch.setattr(launching, "subprocess", launched_by_forks())
-            done = shell.run("\n".join(few_steps(block) for block in pages.blocks(page)), folder)
+            done = shell.run(copied("\n".join(map(few_steps, pages.blocks(page))), factory), folder)
         assert done.returncode == 0, done.stderr[-3000:]
         (folder / "printed.txt").write_text(done.stdout + done.stderr)
         return folder / "printed.txt"
