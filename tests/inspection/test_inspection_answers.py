@@ -184,7 +184,7 @@ def test_several_answers_of_a_document_have_one_row_within_the_context_and_are_t
 
 
 def test_a_model_of_a_stream_reads_the_whole_document_with_its_state(outputs: Path) -> None:
-    opened, documents = open_trained(outputs / "stream", device="cpu"), recall(30)
+    opened, documents = open_trained(outputs / "stream", device="cpu"), recall(31)
     questions = questions_of(opened, documents)
     assert not any(answer.lost for answer in questions.answers)
     for answer, prediction in zip(questions.answers, predictions(opened, questions), strict=True):
