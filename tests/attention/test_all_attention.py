@@ -46,7 +46,7 @@ def vectors(mixer: softmax.Softmax) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize(
     ("qk_norm", "positions"),
-    [(False, "none"), (False, "alibi"), (False, "rotary"), (True, "rotary"), ("weight", "rotary")],
+    [(False, "none"), (True, "alibi"), (False, "rotary"), (True, "rotary"), ("weight", "rotary")],
 )
 def test_one_softmax_over_tokens_and_persistent_keys_without_positions(positions: str, qk_norm: Any) -> None:
     encoding = settings_of("positions", positions)()
