@@ -316,22 +316,26 @@ def test_a_picture_is_drawn_against_the_cost(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options", [["model.n_layers=1"], ["train.batch_tokens=200", "data.pack=none"]], ids=["rows", "tokens"]
 )
-def test_a_run_records_the_flops_of_a_step(tmp_path: Path, options: list[str]) -> None:
+def test_a_run_records_the_flops_of_a_step(tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the counter: of all the first steps, which differ in size with train.batch_tokens."""
+    from mini_tf.jobs import parts as of_runs
     from mini_tf.jobs.assembling import build, load_data
-    from mini_tf.jobs.parts import FLOPS_STEPS, training_of
+    from mini_tf.jobs.parts import training_of
     from mini_tf.training.flops import TRAINING_PASSES
     from mini_tf.training.machine.device import resolve_setup
     from mini_tf.training.optimizer import build as build_optimizer
 
-    run = trained(tmp_path / "run", "train.steps=2", *options)
+    n_steps, texts = 8, tmp_path / "short.txt"
+    texts.write_text("\n\n".join(f"{n} " * (n % 20 + 1) for n in range(100)))
+    monkeypatch.setattr(of_runs, "FLOPS_STEPS", n_steps)
+    run = trained(tmp_path / "run", "train.steps=2", f"data.train={texts}", *options)
     recorded = json.loads((run / "run.json").read_text())
     recipe = read(str(run / "resolved.yaml")).recipe
     parts = build(recipe, load_data(recipe, _Silent()), resolve_setup(recipe.runtime, recorded["auto"]))  # type: ignore[arg-type]
     training = training_of(parts, (), build_optimizer(recipe.optimizer, parts.trainable, parts.setup.compute_dtype))
-    batches = [batch for step in range(FLOPS_STEPS) for batch in training.feed.micro_batches(step)]
+    batches = [batch for step in range(n_steps) for batch in training.feed.micro_batches(step)]
     counted = torch_flops(lambda: [parts.task(batch, None) for batch in batches])
-    assert recorded["flops_per_step"] == TRAINING_PASSES * counted // FLOPS_STEPS
+    assert recorded["flops_per_step"] == TRAINING_PASSES * counted // n_steps
 
 
 class _Silent:
