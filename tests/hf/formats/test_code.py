@@ -207,6 +207,24 @@ def test_the_proof_runs_in_a_new_process_also_without_transformers(
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.parametrize(("context", "n_new"), [(24, 8), (12, 4), (8, None)])
+def test_the_proof_continues_texts_within_the_context(
+    context: int, n_new: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = dict[str, torch.Tensor]()
+
+    def fresh(folder: Path, auto_class: str, tensors: dict[str, torch.Tensor]) -> None:
+        inputs.update(tensors)
+        raise RunFault("not computed")
+
+    monkeypatch.setattr(code_format, "_fresh", fresh)
+    run = loaded("quickstart", f"train.context={context}")
+    with pytest.raises(RunFault, match="not computed"):
+        code_format._proof(run, written_code(run), Path())
+    assert ("prompt" in inputs) == (n_new is not None)
+    assert inputs.get("n_new") == n_new
+
+
 def test_a_model_whose_output_layer_tells_no_arguments_is_refused() -> None:
     with pytest.raises(RunFault, match="the output layer NoHead does not go out as code"):
         written_code(loaded(VECTORS))
