@@ -85,8 +85,8 @@ def read(recipe: str | Path | None = None, overrides: Sequence[str] = ()) -> Res
     """
     path, name, shown = _find(DEFAULT_RECIPE if recipe is None else recipe)
     text = load(path, shown)
-    tree = _chain(text, path, shown, ())
     above = _command_line(overrides)
+    tree = _chain(text, path, shown, (), init_from.names_run(above))
     tree = merge(init_from.with_run_settings(above, tree), above, Recipe) if above.value else tree
     checked = check(tree, Recipe)
     shipped = is_shipped(path) and all(override.startswith("runtime.device=") for override in overrides)
@@ -172,17 +172,21 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
     return path.absolute(), name, one_line(str(path))
 
 
-def _chain(text: str, path: Path, shown: str, above: tuple[str, ...]) -> Node:
-    """The tree of a recipe file merged over the recipes that it extends; above: the files that extend it."""
+def _chain(text: str, path: Path, shown: str, above: tuple[str, ...], replaced: bool) -> Node:
+    """The tree of a recipe file merged over the recipes that it extends.
+
+    above: the files that extend it. replaced: a level above names another run to start from, so this one's is not read.
+    """
     tree = parse(text, shown)
     if not isinstance(tree.value, dict):
         raise RecipeFault.located(tree.where, f"a recipe must be a mapping of sections, got {show(tree.plain())}")
     # Data paths of a shipped recipe are relative to the working directory, not to the installation.
     complete = path.name == init_from.RESOLVED  # the complete recipe of a run
     _anchor(tree, Path.cwd() if is_shipped(path) else path.parent, complete)
+    filled = complete or replaced
     extends = tree.value.pop("extends", None)
     if extends is None:
-        return tree if complete else merge(init_from.with_run_settings(tree, Node({}, tree.where)), tree, Recipe)
+        return tree if filled else merge(init_from.with_run_settings(tree, Node({}, tree.where)), tree, Recipe)
     name = str(extends.value)
     if not isinstance(extends.value, Scalar) or is_blank(extends.value) or not name:
         raise _extends_fault(extends, f"must be a preset or a file, got {show(extends.plain())}")
@@ -197,9 +201,9 @@ def _chain(text: str, path: Path, shown: str, above: tuple[str, ...]) -> Node:
         way = suggest(name, shipped, f"use a file, or one of {', '.join(shipped)}")
         raise _extends_fault(extends, f"no such recipe {show(name)}; {way}")
     below_shown = f"{name}.yaml" if name in shipped else one_line(os.path.join(os.path.dirname(shown), name))
-    below = _chain(load(lower, below_shown), lower, below_shown, line)
+    below = _chain(load(lower, below_shown), lower, below_shown, line, replaced or init_from.names_run(tree))
     below.value.pop("expect", None)  # bounds of that recipe, not of this one
-    return merge(below if complete else init_from.with_run_settings(tree, below), tree, Recipe)
+    return merge(below if filled else init_from.with_run_settings(tree, below), tree, Recipe)
 
 
 def _extends_fault(node: Node, message: str) -> RecipeFault:

@@ -14,6 +14,7 @@ import yaml
 from commands import DATA, EXACT, minitf, refused, trained
 
 from mini_tf.recipe.reading import flat_values, read
+from mini_tf.system.errors import RecipeFault
 
 SHORT = (*EXACT, "train.steps=1", "log.samples=0", "eval.tokens=100")
 SIZES = (
@@ -193,6 +194,15 @@ def test_a_runs_own_recipe_stands_for_itself(here: Path) -> None:
     above = write("above.yaml", extends="outputs/encoder/resolved.yaml", train={"steps": 3})
     assert (model(above)["n_layers"], model(above)["init_from"]) == (3, str(here / "gone"))
     assert model(above, "model.init_from=decoder")["n_layers"] == 1
+
+
+def test_a_run_that_a_later_level_replaces_may_be_gone(here: Path) -> None:
+    gone = write("gone.yaml", extends="tiny.yaml", model={"init_from": str(here / "gone"), "norm": "rms"})
+    replaced = model(gone, "model.init_from=decoder")
+    assert replaced == model(write("s.yaml", extends=gone, model={"init_from": "outputs/decoder"}))
+    assert THEIRS.items() <= replaced.items()
+    with pytest.raises(RecipeFault, match="no such run"):
+        read(gone, ["model.init_from=null"])
 
 
 def test_a_chain_of_recipes_begins_with_what_its_last_level_says(here: Path) -> None:

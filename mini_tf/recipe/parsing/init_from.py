@@ -55,6 +55,12 @@ def with_run_settings(level: Node, lower: Node) -> Node:
     return Node(lower.value | above, lower.where)
 
 
+def names_run(level: Node) -> bool:
+    """Whether a level sets model.init_from to a run or a folder."""
+    named = _mapping(level.value.get("model")).get("init_from")
+    return named is not None and _is_run_name(named)
+
+
 def _is_run_name(node: Node) -> bool:
     return isinstance(node.value, Scalar) and str(node.value) not in ("", "~", "null", "last")
 
