@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tape import Tapes, Waiting
-from test_compiled import models
+from test_compiled import MODELS, OTHER_MIXERS, with_cross_attention, with_every_mixer
 from test_deterministic import Operations, deterministic
 from torch import Tensor, nn
 from torch.testing import assert_close
@@ -75,8 +75,7 @@ def test_no_objective_waits_for_the_device_or_adds_in_any_order(kind: str) -> No
     check(case.task.train(), batch, batch)
 
 
-@pytest.mark.parametrize("settings", [*models()])
-def test_no_mixer_waits_for_the_device_or_adds_in_any_order(settings: ModelSettings) -> None:
+def check_packed(settings: ModelSettings) -> None:
     """On packed rows with padding, whose targets are some of the tokens."""
     model = tiny_model(settings).train()
     targets = (SEGMENTS != 0).flatten().nonzero().squeeze(1)
@@ -86,6 +85,16 @@ def test_no_mixer_waits_for_the_device_or_adds_in_any_order(settings: ModelSetti
         return Batch(Tokens(random_ids(seed=seed), TokenPositions.packed(SEGMENTS)), labels, targets, source_for(model))
 
     check(TokenLoss(model, "loss"), batch(0), batch(7))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_no_mixer_waits_for_the_device_or_adds_in_any_order(kind: str) -> None:
+    check_packed(with_every_mixer(kind))
+
+
+@pytest.mark.parametrize("mixer", OTHER_MIXERS)
+def test_no_cross_attention_waits_for_the_device_or_adds_in_any_order(mixer: str) -> None:
+    check_packed(with_cross_attention(mixer))
 
 
 @pytest.mark.parametrize(

@@ -99,20 +99,29 @@ def check_packed(settings: ModelSettings, by: str = "eager") -> None:
     check(TokenLoss(model, "loss"), [batch], by=by)
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(word, marks=[pytest.mark.slow] * (word != "decoder")) for word in listing("models")]
-)
-def test_every_mixer_compiles_without_a_graph_break(kind: str) -> None:
+MODELS = [pytest.param(word, marks=[pytest.mark.slow] * (word != "decoder")) for word in listing("models")]
+OTHER_MIXERS = sorted(every_mixer().keys() - self_attention("decoder").keys()) or ["softmax"]
+
+
+def with_every_mixer(kind: str) -> ModelSettings:
     """A layer of each; a fault names the mixer's file, or a parameter of its layer."""
     mixers = tuple(self_attention(kind).values())
-    check_packed(small(kind, n_layers=len(mixers), attention=mixers), by="aot_eager" if kind == "decoder" else "eager")
+    return small(kind, n_layers=len(mixers), attention=mixers)
 
 
-@pytest.mark.parametrize("mixer", sorted(every_mixer().keys() - self_attention("decoder").keys()) or ["softmax"])
-def test_other_mixers_compile_as_cross_attention_of_a_model_that_copies(mixer: str) -> None:
-    """With biases of positions."""
-    keys = {"cross_attention": every_mixer()[mixer], "copy_attention": True}
-    check_packed(small("encoder_decoder", positions="t5", **keys))
+def with_cross_attention(mixer: str) -> ModelSettings:
+    """A model that copies, with biases of positions."""
+    return small("encoder_decoder", positions="t5", cross_attention=every_mixer()[mixer], copy_attention=True)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_every_mixer_compiles_without_a_graph_break(kind: str) -> None:
+    check_packed(with_every_mixer(kind), by="aot_eager" if kind == "decoder" else "eager")
+
+
+@pytest.mark.parametrize("mixer", OTHER_MIXERS)
+def test_other_mixers_compile_as_cross_attention(mixer: str) -> None:
+    check_packed(with_cross_attention(mixer))
 
 
 @pytest.mark.parametrize("kind", present("attention", "linear"))
