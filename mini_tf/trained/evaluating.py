@@ -86,14 +86,18 @@ def decision_notes(trained: Trained, fitted_on: bool = False) -> list[str]:
         return []
     values = {"temperature": fitted.temperature != 1, "bias": fitted.bias}
     parts = " and ".join(name for name, is_fitted in values.items() if is_fitted)
+    several = all(values.values())
     if trained.decision is None:
         assert record.model is not None
         step = record.model["step"]
-        return [f"the {parts} fitted for model.safetensors (step {step}) is not applied to these weights"]
+        return [
+            f"the {parts} fitted for model.safetensors (step {step}) {'are' if several else 'is'} not applied to these weights"
+        ]
     if not fitted_on:
         return []
     crossed = ", ".join(f"{name} {before:.4f} -> {after:.4f}" for name, (before, after) in fitted.figures.items())
-    return [f"the {parts} was fitted on these data, so the metrics are optimistic; cross-fitted: {crossed}"]
+    verb = "were" if several else "was"
+    return [f"the {parts} {verb} fitted on these data, so the metrics are optimistic; cross-fitted: {crossed}"]
 
 
 @torch.no_grad()

@@ -380,7 +380,7 @@ def test_predictions_and_metrics_follow_the_decision(changed: Callable[..., Path
     )
     assert "optimistic" not in done.stderr
     told = (
-        "the temperature and bias was fitted on these data, so the metrics are optimistic; cross-fitted: f1_macro"
+        "the temperature and bias were fitted on these data, so the metrics are optimistic; cross-fitted: f1_macro"
         " 0.2500 -> 0.7500"
     )
     assert told in minitf("evaluate", run).stderr

@@ -102,7 +102,7 @@ def test_a_fitted_decision_is_named_where_it_is_not_applied_or_flatters(decoder:
     assert note.endswith("so the metrics are optimistic; cross-fitted: ece 0.5000 -> 0.2500")
     model.decision = None
     [note] = decision_notes(model)
-    assert note == "the temperature and bias fitted for model.safetensors (step 1) is not applied to these weights"
+    assert note == "the temperature and bias fitted for model.safetensors (step 1) are not applied to these weights"
     model.folder = tmp_path  # which is no run, but a model of another tool
     assert decision_notes(model, fitted_on=True) == []
 
