@@ -90,9 +90,8 @@ def decision_notes(trained: Trained, fitted_on: bool = False) -> list[str]:
     if trained.decision is None:
         assert record.model is not None
         step = record.model["step"]
-        return [
-            f"the {parts} fitted for model.safetensors (step {step}) {'are' if several else 'is'} not applied to these weights"
-        ]
+        verb = "are" if several else "is"
+        return [f"the {parts} fitted for model.safetensors (step {step}) {verb} not applied to these weights"]
     if not fitted_on:
         return []
     crossed = ", ".join(f"{name} {before:.4f} -> {after:.4f}" for name, (before, after) in fitted.figures.items())
