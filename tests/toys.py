@@ -2,17 +2,21 @@
 caches.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from mini_tf.nn.mixer import AttentionDims, ExplicitAttention, ForwardOutput, LayerSpec, Mixer, MixerSettings
+from mini_tf.nn.model import ModelSettings
 from mini_tf.nn.state import State
 from mini_tf.nn.token_positions import TokenPositions, Visibility
 from mini_tf.recipe.kinds import listing, settings_of
 from mini_tf.testing.tiny.mixers import DIMS, TinyMixer
 from mini_tf.testing.tiny.mixers import random_tensor as seeded
+from mini_tf.testing.tiny.models import every_mixer as models_with
 
 __all__ = [
     "DIMS",
@@ -26,7 +30,9 @@ __all__ = [
     "own_view",
     "present",
     "seeded",
+    "small_model",
     "tiny_mixer",
+    "with_every_mixer",
 ]
 
 
@@ -108,6 +114,19 @@ def every_mixer() -> dict[str, MixerSettings]:
     """Every kind, and settings of a kind that change what it attends to, by name."""
     variants = {"all-attention": settings_of("attention", "softmax")(n_persistent=3)}
     return {kind: mixer_settings(kind) for kind in mixer_kinds()} | variants  # type: ignore[return-value]
+
+
+def small_model(kind: str, **keys: Any) -> ModelSettings:
+    settings = settings_of("models", kind)(**{"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 0, **keys})
+    assert isinstance(settings, ModelSettings)
+    return settings
+
+
+def with_every_mixer(kind: str, others: Mapping[str, MixerSettings] = MappingProxyType({})) -> ModelSettings:
+    """A model of this kind with a layer of each mixer that may be its self-attention, also of other ones."""
+    mixers = [*every_mixer().values(), *others.values()]
+    layers = [one for one in mixers if any(made.attention == (one,) for made in models_with(small_model(kind), [one]))]  # type: ignore[attr-defined]
+    return small_model(kind, n_layers=len(layers), attention=tuple(layers))
 
 
 def tiny_mixer(

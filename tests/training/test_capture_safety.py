@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 from tape import Tapes, Waiting
-from test_compiled import MODELS, OTHER_MIXERS, with_cross_attention, with_every_mixer
+from test_compiled import MODELS, OTHER_MIXERS, with_cross_attention
 from test_deterministic import Operations, deterministic
 from torch import Tensor, nn
 from torch.testing import assert_close
+from toys import with_every_mixer
 
 from mini_tf.data.batch import Batch
 from mini_tf.nn.layers import attention_kernels

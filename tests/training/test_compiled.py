@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo import lookup_backend, reset
-from toys import every_mixer, present
+from toys import every_mixer, present, small_model, with_every_mixer
 
 from mini_tf.data.batch import Batch
-from mini_tf.nn.mixer import MixerSettings
 from mini_tf.nn.model import ModelSettings
 from mini_tf.nn.state import State, detach
 from mini_tf.nn.token_positions import TokenPositions
@@ -19,7 +18,6 @@ from mini_tf.nn.tokens import Tokens
 from mini_tf.objectives import LossSums
 from mini_tf.objectives._token_loss import TokenLoss
 from mini_tf.recipe.kinds import listing, settings_of
-from mini_tf.testing.tiny import models as tiny_models
 from mini_tf.testing.tiny.models import B, random_ids, source_for, tiny_model
 from mini_tf.testing.tiny.objectives import tiny_objective
 from mini_tf.training.machine.compiled import CompiledTask, flatten, unflatten
@@ -72,21 +70,6 @@ def test_every_objective_compiles_without_a_graph_break(kind: str) -> None:
     check(case.task.train(), [batch, batch], by="aot_eager" if kind == "masked" else "eager")
 
 
-def small(kind: str, **keys: Any) -> ModelSettings:
-    settings = settings_of("models", kind)(**{"d_model": 16, "n_layers": 1, "n_heads": 2, "d_ff": 0, **keys})
-    assert isinstance(settings, ModelSettings)
-    return settings
-
-
-def self_attention(kind: str) -> dict[str, MixerSettings]:
-    """The mixers that may be the self-attention of this model, by name."""
-    return {
-        name: mixer
-        for name, mixer in every_mixer().items()
-        if any(settings.attention == (mixer,) for settings in tiny_models.every_mixer(small(kind), [mixer]))  # type: ignore[attr-defined]
-    }
-
-
 def check_packed(settings: ModelSettings, by: str = "eager") -> None:
     """On packed rows with padding, whose targets are some of the tokens."""
     model = tiny_model(settings).train()
@@ -100,22 +83,17 @@ def check_packed(settings: ModelSettings, by: str = "eager") -> None:
 
 
 MODELS = [pytest.param(word, marks=[pytest.mark.slow] * (word != "decoder")) for word in listing("models")]
-OTHER_MIXERS = sorted(every_mixer().keys() - self_attention("decoder").keys()) or ["softmax"]
-
-
-def with_every_mixer(kind: str) -> ModelSettings:
-    """A layer of each; a fault names the mixer's file, or a parameter of its layer."""
-    mixers = tuple(self_attention(kind).values())
-    return small(kind, n_layers=len(mixers), attention=mixers)
+OTHER_MIXERS = [name for name, mixer in every_mixer().items() if "causal" not in mixer.supports] or ["softmax"]
 
 
 def with_cross_attention(mixer: str) -> ModelSettings:
     """A model that copies, with biases of positions."""
-    return small("encoder_decoder", positions="t5", cross_attention=every_mixer()[mixer], copy_attention=True)
+    return small_model("encoder_decoder", positions="t5", cross_attention=every_mixer()[mixer], copy_attention=True)
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_mixer_compiles_without_a_graph_break(kind: str) -> None:
+    """A fault names the mixer's file, or a parameter of its layer."""
     check_packed(with_every_mixer(kind), by="aot_eager" if kind == "decoder" else "eager")
 
 
@@ -127,7 +105,7 @@ def test_other_mixers_compile_as_cross_attention(mixer: str) -> None:
 @pytest.mark.parametrize("kind", present("attention", "linear"))
 def test_linear_cross_attention_of_packed_pairs_compiles(kind: str) -> None:
     """Rows of two, one and three pairs; also with another number of pairs in the next batch."""
-    settings = small("encoder_decoder", cross_attention=settings_of("attention", kind)(), positions="learned")
+    settings = small_model("encoder_decoder", cross_attention=settings_of("attention", kind)(), positions="learned")
     batches = []
     for documents in (3, 4):
         targets = torch.tensor([[1] * 4 + [2] * 5, [1] * 9, [1] * 3 + [2] * 3 + [documents] * 3])
@@ -147,7 +125,7 @@ def test_a_stream_compiles_for_its_first_row_and_for_all_others(kind: str, keys:
     """Relative positions, as of Transformer-XL, where the mixer takes them."""
     mixer = settings_of("attention", kind)(**keys)
     positions = present("positions", "transformer_xl")[: kind == "softmax"] or ["none"]
-    task = TokenLoss(tiny_model(small("decoder", attention=(mixer,), positions=positions[0])).train(), "loss")
+    task = TokenLoss(tiny_model(small_model("decoder", attention=(mixer,), positions=positions[0])).train(), "loss")
     batches = [Batch(Tokens(random_ids(seed=seed)), random_ids(seed=seed + 1).flatten()) for seed in range(4)]
     check(task, batches, task.start(B))
 

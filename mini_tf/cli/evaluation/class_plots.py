@@ -69,14 +69,12 @@ class ClassPlots:
         self, console: Console, trained: "Trained", accumulator: "MetricAccumulator | None", title: str
     ) -> dict[str, Any]:
         """Write the files; returns their content as JSON."""
-        from mini_tf.drawing.classifier_plots import draw_calibration, draw_confusion
-        from mini_tf.scores.label_scores import calibration
-        from mini_tf.training.evaluation import ClassProbabilities
-
         names = trained.labels.names if trained.labels is not None else ()
         result: dict[str, Any] = {}
         counts = self._confusion(trained, accumulator)
         if counts is not None:
+            from mini_tf.drawing.classifier_plots import draw_confusion
+
             result["confusion"] = {"names": list(names), "counts": counts.tolist()}
             named, draw_counts = (
                 [self.confusion] if self.confusion else [],
@@ -84,6 +82,10 @@ class ClassPlots:
             )
             files.write_all(console, named, result["confusion"], draw_counts)
         if self.calibration:
+            from mini_tf.drawing.classifier_plots import draw_calibration
+            from mini_tf.scores.label_scores import calibration
+            from mini_tf.training.evaluation import ClassProbabilities
+
             assert isinstance(accumulator, ClassProbabilities), "the pipeline declares the plot"
             reliability = calibration(accumulator.probabilities, accumulator.truth)
             temperature = trained.decision.temperature if trained.decision is not None else 1.0
