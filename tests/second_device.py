@@ -13,6 +13,7 @@ import torch
 from torch.utils import backend_registration
 from torch.utils._pytree import tree_leaves, tree_map
 
+from mini_tf.recipe.sections import Runtime
 from mini_tf.training.machine import device as machine
 
 NAME = "second"
@@ -45,11 +46,27 @@ class SecondTensor(torch.Tensor):
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _compute(function, *args, **(kwargs or {}))
 
+    def new_tensor(self, data: Any, *, dtype: torch.dtype | None = None, **kwargs: Any) -> torch.Tensor:
+        return torch.tensor(data, dtype=dtype or self.dtype, device=self.device, **kwargs)
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(_as_index(key))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(_as_index(key), value)
+
     def tolist(self) -> Any:
         return self.on_cpu.tolist()
 
     def __repr__(self) -> str:  # type: ignore[override]
         return f"{NAME}({self.on_cpu})"
+
+
+def _as_index(key: Any) -> Any:
+    """Lists as tensors, which torch else makes without asking the dispatcher."""
+    if isinstance(key, tuple):
+        return tuple(map(_as_index, key))
+    return torch.tensor(key) if isinstance(key, list) else key
 
 
 def _compute(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -124,4 +141,5 @@ def used_by_commands() -> Iterator[None]:
     """Every command uses the second device, whichever its recipe or option names."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machine, "_open", lambda name, key, reason: torch.device(NAME, 0))
+        patch.setattr(Runtime, "on", classmethod(lambda cls, device: cls(compile=False)))  # which knows no such name
         yield
