@@ -137,12 +137,12 @@ def hostile_files(folder: Path) -> None:
     corpus = "\n\n".join(texts).replace("\0", "").encode(errors="replace") * 4
     (folder / "corpus.txt").write_bytes(corpus + (DATA / "tiny.txt").read_bytes()[:6000])
     rows = [
-        {"text": text.encode(errors="replace").decode(), "__reduce__": EVIL, "__import__": "os"} for text in texts * 8
+        {"text": text.encode(errors="replace").decode(), "__reduce__": EVIL, "__import__": "os"} for text in texts * 2
     ]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     pairs = [(f"{text} {EVIL}", f"{EVIL} {text[::-1]}") for text in HOSTILE if text.strip()]
     pairs = [tuple("".join(side.splitlines()).encode(errors="replace").decode() for side in pair) for pair in pairs]
-    rows = [{"source": a, "target": b, "alignment": "0-0", "__reduce__": EVIL} for a, b in pairs * 3]
+    rows = [{"source": a, "target": b, "alignment": "0-0", "__reduce__": EVIL} for a, b in pairs]
     (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for side in range(2):
         (folder / f"side{side}.txt").write_text("".join(f"{pair[side]}\n" for pair in pairs).replace("\0", ""))
@@ -204,7 +204,6 @@ TRANSLATION = (
     *("runtime.compile=false", *EXACT),
 )
 WORKS: list[list[str]] = [
-    ["cost", "data.train=corpus.txt", "tokenizer.kind=byte", *QUICK],
     ["pretrain", "data.train=corpus.txt", "tokenizer.kind=byte", *QUICK, "-d", "runs/text"],
     ["pretrain", "data.train=rows.jsonl", "tokenizer={path: foreign/tokenizer.json}", *QUICK, "-d", "runs/rows"],
     ["evaluate", "runs/text", "--data", "rows.jsonl"],

@@ -129,10 +129,10 @@ class ClassPlots:
 
     def show(self, console: Console, trained: "Trained", accumulator: "MetricAccumulator | None", title: str) -> None:
         """Print the confusion matrix of few classes if no file was requested."""
-        from mini_tf.drawing.classifier_plots import confusion_text
-
         counts = self._confusion(trained, accumulator)
         if self.confusion is self.calibration is None and counts is not None:
+            from mini_tf.drawing.classifier_plots import confusion_text
+
             assert trained.labels is not None
             console.show(confusion_text, counts, trained.labels.names, title)
 
