@@ -25,6 +25,8 @@ import io
 import sys
 from pathlib import Path
 
+sys.modules["transformers"] = None  # as if it were not installed: its import takes longer than all of this
+
 import mini_tf
 from mini_tf.cli import app
 from mini_tf.recipe import kind_folders
