@@ -217,12 +217,12 @@ def test_a_run_stopped_at_any_moment_ends_as_if_nothing_had_been(tmp_path: Path,
         "save": (Run, "save", 1, saved),  # of step 3
         "evaluation": (parts, "evaluate", 1, saved),  # of step 4
         "within-save": (Disk, "write", 9, saved),  # of step 6
-        "publish": (Run, "publish", 1, saved),
         "end": (Console, "output", 1, killed),
     }
     second = {
-        "rotate": (Run, "rotate", 1, saved),
+        "publish": (Run, "publish", 1, saved),  # of step 3
         "sample": (Session, "_sample", 1, saved),  # of step 4
+        "rotate": (Run, "rotate", 2, saved),  # of step 6: a run that continues begins with one, and with a publish
         "drawing": (Run, "plot_losses", 1, 0),
     }
     for name, moments in (("first", first), ("second", second)):
