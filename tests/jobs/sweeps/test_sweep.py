@@ -26,6 +26,7 @@ from mini_tf.jobs.sweeps.sweep import Sweep, checked_base
 from mini_tf.jobs.sweeps.trials import FAILED, RunPart, Trial, TrialProcesses, TrialRun
 from mini_tf.parallel import launching
 from mini_tf.recipe.metrics import BestMetric
+from mini_tf.recipe.reading import read
 from mini_tf.run import manifest
 from mini_tf.run.disk import Disk
 from mini_tf.run.finding import is_locked, list_runs
@@ -122,9 +123,8 @@ def test_halving_continues_the_best_third_as_ordinary_runs(
                 ).read_bytes()
     assert len(list_runs(folder)) == 6
     assert "<svg" in (folder / "sweep.svg").read_text()
-    recipe = yaml.safe_load((folder / "best.yaml").read_text())
-    assert f"{recipe['optimizer']['lr']:g}" == best
-    assert recipe["train"] == {**recipe["train"], "seed": 1, "steps": 9}
+    settings = [*SHORT, f"optimizer.lr={best}", "train.seed=1"]
+    assert read(folder / "best.yaml").recipe == read(TINY, settings).recipe
 
 
 class Known(TrialRun):
