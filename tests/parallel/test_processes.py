@@ -173,7 +173,7 @@ def is_alive(process: int) -> bool:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_launcher_that_ends_leaves_a_run_that_one_process_completes(tmp_path: Path) -> None:
-    whole = minitf("pretrain", *LONG, "-d", tmp_path / "whole")
+    whole = minitf("pretrain", *LONG, "-d", tmp_path / "whole", "--nproc", "2")  # no forks: each imports what it uses
     assert whole.exit_code == 0, whole.stderr
 
     loads_for_ever = (assembling, "load_data", lambda *_: time.sleep(SECONDS))
