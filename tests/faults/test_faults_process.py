@@ -78,10 +78,11 @@ def child(
                 change(patch)
             app.main()
     except SystemExit as leaving:
-        try:
-            sys.stdout.flush()
-        except OSError:  # of which Python would tell at its end
-            leaving.code = 120
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:  # the exit code of Python's end, too
+                leaving.code = 120
         os._exit(int(leaving.code or 0))
     except BaseException:
         traceback.print_exc()
