@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mini_tf.recipe.arguments import YAML_BEGINS, is_override, is_shipped, no_recipe, presets
 from mini_tf.recipe.corpora import built_in_corpora, files_in
 from mini_tf.recipe.data import Data, FilePair
@@ -31,6 +29,7 @@ from mini_tf.recipe.parsing.yaml_tree import (
     names_secret,
     parse,
     recipe_fault,
+    to_yaml,
     without_secrets,
 )
 from mini_tf.recipe.recipe import Recipe
@@ -48,7 +47,6 @@ _PATHS = (
     ("objective", "teacher"),
 )
 """Keys whose values are files or runs."""
-_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _RUN_SUFFIX = re.compile(r"-[0-9a-f]{6}(\.[0-9]+)?$")
 
 
@@ -131,14 +129,7 @@ def read_data(run_data: Data, objective: ObjectiveSettings, data: str | None, fi
 
 def dump(recipe: Recipe) -> str:
     """The complete recipe as YAML (resolved.yaml), which resolves to an equal Recipe."""
-    plain = recipe.model_dump(mode="json")
-    written = _as_text(plain, _Dumper)
-    return written if "\\" not in written else _as_text(plain, yaml.SafeDumper)  # libyaml escapes emoji
-
-
-def _as_text(plain: dict[str, Any], dumper: Any) -> str:
-    text: str = yaml.dump(plain, Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 30)
-    return text
+    return to_yaml(recipe.model_dump(mode="json"))
 
 
 def _find(recipe: str | Path) -> tuple[Path, str, str]:
@@ -175,7 +166,7 @@ def _find(recipe: str | Path) -> tuple[Path, str, str]:
 def _chain(text: str, path: Path, shown: str, above: tuple[str, ...], replaced: bool) -> Node:
     """The tree of a recipe file merged over the recipes that it extends.
 
-    above: the files that extend it. replaced: a level above names another run to start from, so this one's is not read.
+    above: the files that extend it. replaced: a later level names another run to start from.
     """
     tree = parse(text, shown)
     if not isinstance(tree.value, dict):
@@ -183,10 +174,10 @@ def _chain(text: str, path: Path, shown: str, above: tuple[str, ...], replaced: 
     # Data paths of a shipped recipe are relative to the working directory, not to the installation.
     complete = path.name == init_from.RESOLVED  # the complete recipe of a run
     _anchor(tree, Path.cwd() if is_shipped(path) else path.parent, complete)
-    filled = complete or replaced
     extends = tree.value.pop("extends", None)
     if extends is None:
-        return tree if filled else merge(init_from.with_run_settings(tree, Node({}, tree.where)), tree, Recipe)
+        lowest = Node({}, tree.where)
+        return tree if complete else merge(init_from.with_run_settings(tree, lowest, replaced), tree, Recipe)
     name = str(extends.value)
     if not isinstance(extends.value, Scalar) or is_blank(extends.value) or not name:
         raise _extends_fault(extends, f"must be a preset or a file, got {show(extends.plain())}")
@@ -203,7 +194,7 @@ def _chain(text: str, path: Path, shown: str, above: tuple[str, ...], replaced: 
     below_shown = f"{name}.yaml" if name in shipped else one_line(os.path.join(os.path.dirname(shown), name))
     below = _chain(load(lower, below_shown), lower, below_shown, line, replaced or init_from.names_run(tree))
     below.value.pop("expect", None)  # bounds of that recipe, not of this one
-    return merge(below if filled else init_from.with_run_settings(tree, below), tree, Recipe)
+    return merge(below if complete else init_from.with_run_settings(tree, below, replaced), tree, Recipe)
 
 
 def _extends_fault(node: Node, message: str) -> RecipeFault:

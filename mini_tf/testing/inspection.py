@@ -44,10 +44,15 @@ def cases(settings: ModelSettings) -> list[Case]:
     return cases_of(checks_of(__name__), settings)
 
 
-@lru_cache(maxsize=1)
+_built: list[tuple[ModelSettings, Model]] = []
+"""The last model, as settings need not be hashable."""
+
+
 def _model_of(settings: ModelSettings) -> Model:
     """The model of all checks: a view leaves it as it was."""
-    return tiny_model(settings)
+    if not _built or _built[0][0] != settings:
+        _built[:] = [(settings, tiny_model(settings))]
+    return _built[0][1]
 
 
 @lru_cache(maxsize=1)

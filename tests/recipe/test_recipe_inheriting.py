@@ -203,6 +203,12 @@ def test_a_run_that_a_later_level_replaces_may_be_gone(here: Path) -> None:
     assert THEIRS.items() <= replaced.items()
     with pytest.raises(RecipeFault, match="no such run"):
         read(gone, ["model.init_from=null"])
+    both = write("both.yaml", extends="tiny.yaml", model={"init_from": "gone"}, tokenizer={"kind": "bpe"})
+    with pytest.raises(RecipeFault, match="remove this section"):
+        read(both, ["model.init_from=decoder"])
+    bare = {"data": {"train": "tiny.txt"}, "train": {"steps": 1, "context": 64}}
+    kind = write("kind.yaml", **bare, model={"init_from": "outputs/encoder"})
+    assert model(kind, "model.init_from=decoder")["kind"] == "decoder"
 
 
 def test_a_chain_of_recipes_begins_with_what_its_last_level_says(here: Path) -> None:

@@ -354,6 +354,16 @@ def test_every_recipe_survives_the_way_through_its_dump(changes: dict[str, dict[
     assert text == yaml.safe_dump(recipe.model_dump(mode="json"), **options)  # with and without libyaml
 
 
+@pytest.mark.parametrize(
+    "label", ["a" * 30, "a" * 127, "a" * 128, "字" * 30, "字" * 43], ids=lambda label: f"{len(label)}"
+)
+def test_long_labels_are_written_the_same_with_and_without_libyaml(label: str) -> None:
+    objective = {"kind": "classify", "class_weights": {label: 2.0}}
+    recipe = Recipe.model_validate({"objective": objective, "model": "encoder", "train": {"steps": 1}})
+    plain = recipe.model_dump(mode="json")
+    assert dump(recipe) == yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=1 << 30)
+
+
 def test_what_only_watches_a_run_does_not_decide_its_result() -> None:
     plain = Identity.of(read("small.yaml"), {}).decides
     watching = [

@@ -12,5 +12,5 @@ CASES = Path(__file__).with_name("second_device_cases.py")
 @pytest.mark.parametrize("mark", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
 def test_a_device_that_is_not_the_cpu_computes_the_same(mark: str) -> None:
     words = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-m", mark, "-p", "no:cacheprovider", str(CASES)]
-    process = subprocess.run(words, capture_output=True, text=True, check=False)
+    process = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600)
     assert process.returncode == 0, process.stdout[-4000:] + process.stderr[-4000:]

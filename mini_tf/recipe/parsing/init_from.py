@@ -24,8 +24,11 @@ _OWN = ("init_from", "dropout_rate")
 """Keys that are not copied from the run's model."""
 
 
-def with_run_settings(level: Node, lower: Node) -> Node:
-    """The lower levels, with the model and tokenizer of the run if `level` sets init_from."""
+def with_run_settings(level: Node, lower: Node, replaced: bool = False) -> Node:
+    """The lower levels, with the model and tokenizer of the run if `level` sets init_from.
+
+    replaced: a later level names another run. This one is not read, as it may be gone, and no kind is taken from it.
+    """
     named = _mapping(level.value.get("model")).get("init_from")
     init_from = named or _mapping(lower.value.get("model")).get("init_from")
     if init_from is not None and _is_run_name(init_from):
@@ -34,7 +37,7 @@ def with_run_settings(level: Node, lower: Node) -> Node:
         named is not None and named.where.startswith("command line") and named.value == ""
     ):  # from an unset shell variable
         raise _refusal(named, "is empty; use null for no run")
-    if named is None or not _is_run_name(named):
+    if replaced or named is None or not _is_run_name(named):
         return lower
     folder = Path(str(named.value))
     run = _read(folder, named)

@@ -23,6 +23,9 @@ CODE_KEYS = ("class_path", "_target_", "_component_", "import", "trust_remote_co
 UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _LONGEST_KEY = 200
 _STACK = 100  # recursion depth that Python supports here and in the schema, whatever $MINITF_LIMITS allows
+_LONG_KEY = 30
+"""In characters, of up to 4 bytes: the two ways of writing differ from 128 on."""
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader, if built, is a hundred times as fast
 
 
@@ -59,6 +62,25 @@ def plain_yaml(text: str) -> Any:
         return loader.get_single_data()
     finally:
         loader.dispose()
+
+
+def to_yaml(plain: dict[str, Any]) -> str:
+    """As YAML with keys in order, by libyaml where it writes what PyYAML does: it escapes emoji, and measures keys in
+    bytes.
+    """
+    written = _dump(plain, _Dumper)
+    return _dump(plain, yaml.SafeDumper) if "\\" in written or _has_long_key(plain) else written
+
+
+def _dump(plain: dict[str, Any], dumper: Any) -> str:
+    text: str = yaml.dump(plain, Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 30)
+    return text
+
+
+def _has_long_key(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(len(str(key)) > _LONG_KEY or _has_long_key(part) for key, part in value.items())
+    return isinstance(value, list) and any(map(_has_long_key, value))
 
 
 def deepest() -> int:
