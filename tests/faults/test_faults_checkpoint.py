@@ -10,6 +10,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -663,7 +664,7 @@ class Operation(NamedTuple):
             with open(path, "wb" if self.name == "write" else "ab") as file:
                 file.write(data[: len(data) // 2])
         if self.name == "remove" and path.is_dir():
-            next(path.iterdir()).unlink()
+            min(path.iterdir()).unlink()  # not the first, which may be another one in a copy
 
 
 class FaultyDisk(Disk):
@@ -756,10 +757,15 @@ def judge(folder: Path, steps: set[int | None], end: Path) -> int | None:
     return newest and newest.step
 
 
+def held(folder: Path) -> dict[str, bytes | None]:
+    """All that is below a folder, None for a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
 def die(operation: Operation) -> None:
     """In the middle of it where it has one, else before it; and so after the one before."""
     operation.half()
-    os._exit(9)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("start", ["C1-new", "C1-second"])
@@ -779,15 +785,24 @@ def test_a_run_killed_at_any_operation_has_the_old_or_the_new_checkpoint_and_com
     assert {judge(killed, steps, starts["end"]) for killed in left} == steps
 
 
-def test_c1_a_killed_process_leaves_such_a_folder(starts: dict[str, Path], tmp_path: Path) -> None:
-    at = [operation.name for operation in operations(starts["second"], tmp_path / "trace")].index("rename")
-    folder = Path(shutil.copytree(starts["second"], tmp_path / "run"))
+@pytest.mark.parametrize("name", [pytest.param(name, id=f"C1-{name}") for name in OPERATIONS if name != "truncate"])
+def test_a_killed_process_leaves_what_such_a_copy_holds(starts: dict[str, Path], tmp_path: Path, name: str) -> None:
+    """On which all tests rest that copy a folder instead of killing a process."""
+    at = [operation.name for operation in operations(starts["second"], tmp_path / "trace")].index(name)
+    folder, copy = Path(shutil.copytree(starts["second"], tmp_path / "run")), tmp_path / "copy"
+
+    def copy_and_die(operation: Operation) -> None:
+        shutil.copytree(folder, copy)
+        operation.half(folder, copy)
+        die(operation)
+
     child = os.fork()
     if child == 0:
-        live(folder, FaultyDisk(at + 1, die))
+        live(folder, FaultyDisk(at + 1, copy_and_die))
         os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    judge(folder, {1}, starts["end"])
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert held(folder) == held(copy)
+    judge(folder, {1, 2}, starts["end"])
 
 
 ERRORS = [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG]
