@@ -94,7 +94,8 @@ def with_cross_attention(mixer: str) -> ModelSettings:
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_mixer_compiles_without_a_graph_break(kind: str) -> None:
     """A fault names the mixer's file, or a parameter of its layer."""
-    check_packed(with_every_mixer(kind), by="aot_eager" if kind == "decoder" else "eager")
+    # With aot_eager, the graph of a perceiver's gradients fails in torch: a view in it does not fit its strides.
+    check_packed(with_every_mixer(kind), by="eager" if kind == "perceiver" else "aot_eager")
 
 
 @pytest.mark.parametrize("mixer", OTHER_MIXERS)
