@@ -1,4 +1,5 @@
-"""Runs shell scripts whose `minitf` is a fork of this process: a real shell with its pipes, and torch imported once.
+"""Runs shell scripts whose `minitf`, and `python -c`, is a fork of this process: a real shell with its pipes, and torch
+imported once.
 
 Importing torch takes two seconds a command; a fork takes a few milliseconds. The shell starts a small client that hands
 its arguments, working directory, environment and standard streams over a socket; the fork runs the command on those
@@ -44,8 +45,11 @@ def run(script: str, folder: Path) -> "subprocess.CompletedProcess[str]":
         server.bind(f"{place}/socket")
         server.listen()
         Path(place, "client.py").write_text(CLIENT.format(address=f"{place}/socket"))
-        Path(place, "minitf").write_text(f"#!/bin/sh\nexec '{sys.executable}' -ISE '{place}/client.py' \"$@\"\n")
-        Path(place, "minitf").chmod(0o700)
+        client = f"exec '{sys.executable}' -ISE '{place}/client.py'"
+        other = f'case $1 in -|-c) {client} python "$@" ;; *) exec \'{sys.executable}\' "$@" ;; esac'
+        for name, line in (("minitf", f'{client} minitf "$@"'), ("python", other)):
+            Path(place, name).write_text(f"#!/bin/sh\n{line}\n")
+            Path(place, name).chmod(0o700)
         environment = {**os.environ, "PATH": f"{place}:{os.environ['PATH']}"}
         command, children = ["bash", "-euo", "pipefail", "-c", script], list[int]()
         with open(f"{place}/out", "w+") as out, open(f"{place}/err", "w+") as err:
@@ -77,7 +81,7 @@ def _serve(server: socket.socket) -> int:
 
 
 def _answer(connection: socket.socket) -> None:
-    """Run the command that a client sent, on its streams, and send the exit code."""
+    """Run the command, or the program of Python, that a client sent, on its streams, and send the exit code."""
     code = 99
     try:
         length, streams, _, _ = socket.recv_fds(connection, 8, 3)
@@ -91,8 +95,13 @@ def _answer(connection: socket.socket) -> None:
         os.environ.clear()
         os.environ.update(environment)
         sys.stdin, sys.stdout, sys.stderr = (open(n, mode, closefd=False) for n, mode in ((0, "r"), (1, "w"), (2, "w")))  # noqa: SIM115
-        sys.argv = ["minitf", *arguments]
-        app.main()
+        sys.argv = arguments
+        if arguments[0] == "python":
+            program = arguments[2] if arguments[1] == "-c" else sys.stdin.read()
+            exec(compile(program, arguments[1], "exec"), {"__name__": "__main__"})
+            code = 0
+        else:
+            app.main()
     except SystemExit as leaving:
         code = int(leaving.code or 0)
     except BaseException:

@@ -17,7 +17,7 @@ from typing import Any
 import pages
 import pytest
 import shell
-from data_of import short_corpus
+from data_of import shorten_corpora
 from processes import launched_by_forks
 from shared import once
 
@@ -26,21 +26,21 @@ from mini_tf.cli.usage.commands import COMMANDS
 from mini_tf.cost import lengths
 from mini_tf.drawing import canvas
 from mini_tf.parallel import launching
+from mini_tf.recipe import arguments
 from mini_tf.recipe.arguments import presets
-from mini_tf.recipe.corpora import CorpusSettings
 from mini_tf.recipe.kinds import kinds_of, listing
 from mini_tf.recipe.reading import read
 from mini_tf.system import errors, limits
 
 ROOT = Path(__file__).parents[2]
-COST = "train.batch_size=2 eval.tokens=100 runtime.threads=1 generate.max_new_tokens=8"
+COST = "train.batch_size=4 eval.tokens=100 runtime.threads=1 generate.max_new_tokens=8"
 SMALL = f"{COST} eval.every_steps=2 log.samples=0 eval.translations=2"
 FEW_STEPS = f"train.steps=2 {SMALL}"
 FEW_TOKENS = "data.split=4%"
 """For a preset on its own corpus: evaluations on all validation data take most of the time."""
 LONG_FILE = r"^(python -c .*|    print.*) > (\S+)$"
 FEWER = {
-    "documents(seed=1, n=1000)": "documents(seed=1, n=200)",
+    "documents(seed=1, n=1000)": "documents(seed=1, n=120)",
     **{"seeds: 3": "seeds: 2", "train.seeds=5": "train.seeds=2", "-n opinions-wide": "-n opinions-wide train.seeds=2"},
     **{"train.seed=1..3": "train.seed=1..2", "[0.01,0.04,0.16]": "[0.01,0.04]"},
     **{"for n in 20 50 100": "for n in 20 50", "rows-20 rows-50 rows-100": "rows-20 rows-50"},
@@ -51,6 +51,22 @@ README, RECIPES, INSPECTION, RUNS = (
     pages.text_of(page)
     for page in ("README.md", "recipes/README.md", "mini_tf/inspection/README.md", "mini_tf/run/README.md")
 )
+
+
+SIZES = {
+    **{r"\b(d_model|d_latent): \d+": r"\1: 48", r"d_ff: \d\d+": "d_ff: 64"},
+    r"ngrams: \[.*?\]": "ngrams: [50, 300, 300]",
+}
+
+
+def small_recipes(folder: Path) -> Path:
+    """The shipped recipes with narrow models, whose layers and heads are as many as in the pages."""
+    for name, file in presets().items():
+        text = file.read_text()
+        for size, small in SIZES.items():
+            text = re.sub(size, small, text)
+        (folder / f"{name}.yaml").write_text(text)
+    return folder
 
 
 def few_steps(block: pages.Block) -> str:
@@ -102,8 +118,10 @@ def ran(page: str, factory: pytest.TempPathFactory) -> tuple[Path, str]:
     def go(folder: Path) -> Path:
         shutil.copytree(ROOT / "data", folder / "data")
         pages.prepare(folder)
+        recipes = once(factory, "small-recipes", small_recipes)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(CorpusSettings, "corpus", short_corpus)
+            shorten_corpora(patch)
+            patch.setattr(arguments, "_folders", partial(list, [recipes]))
             patch.setattr(lengths, "MIN_REPETITIONS", 1)
             patch.setattr(canvas, "_DPI", 30)
             patch.setattr(launching, "subprocess", launched_by_forks())
