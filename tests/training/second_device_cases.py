@@ -129,13 +129,17 @@ def test_commands_train_and_use_runs_there(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_every_run_and_command_of_the_record_ends_as_on_a_cpu() -> None:
-    """But for the run that is killed, whose first process knows nothing of another device."""
+    """But for the run that is killed, whose first process knows nothing of another device; the refusal of a device,
+    which all are; and memories, where torch squeezes the logits of one vector in place, which a device in Python cannot
+    follow.
+    """
+    runs = RUNS.keys() - {"killed"}
     commands = {
         name for name, command in COMMANDS.items() if "killed" not in {*command.needs, *needed(" ".join(command.lines))}
-    }
+    } - {"no such device", "inspect memory"}
 
     def codes() -> dict[str, list[int]]:
-        record = make(RUNS.keys() - {"killed"}, commands, lambda line: None)
+        record = make(runs, commands, lambda line: None)
         parts = {**record["runs"], **record["commands"]}
         return {name: [said["exit_code"] for said in part["said"]] for name, part in parts.items()}
 
