@@ -1,34 +1,27 @@
 """Several processes train as one: the same bytes for 1, 2 and 4 of them, and nothing is lost when one dies."""
 
-import itertools
 import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import EXACT, TINY, minitf
-from hang import SECONDS, ending
-from processes import Command, launched_by_forks, together
+from processes import launched_by_forks, together
 from record.runs import RUNS, write_files
 from safetensors.torch import load_file
 from toys import present
 
-from mini_tf.cli.terminal import processes
 from mini_tf.generation import likelihoods
-from mini_tf.jobs import assembling, killed_runs
-from mini_tf.jobs.session import Session
+from mini_tf.jobs import killed_runs
 from mini_tf.parallel import launching
 from mini_tf.pipelines import _prediction, _references
-from mini_tf.training.signals import StopRequest
 
 COMPARED = ("streamed", "memory", "masked", "replaced", "pairs", "wide", "tag", "instruct")
 """Runs that divide their work among processes in different ways; the rules that others share are tested by threads."""
@@ -147,23 +140,28 @@ def metrics_of(run: Path) -> list[dict[str, Any]]:
 
 
 LONG = (TINY, *EXACT, "train.batch_size=4", "train.micro_batch_size=2", "runtime.reduce=tree", "log.samples=0",
-    "train.steps=6", "checkpoint.every_steps=3", "model.dropout_rate=0.1")  # fmt: skip
+    "train.steps=160",
+        "checkpoint.every_steps=10", "model.dropout_rate=0.1", "eval.baseline=false")  # fmt: skip
 
 
-def launched(folder: Path, *more: str, changes: Sequence[tuple[Any, str, Any]] = ()) -> Command:
-    """A command of two processes, all of them forks, in which these attributes have other values."""
+def launched(folder: Path, *more: str, waits: bool = True) -> subprocess.Popen[str]:
+    """A command of two processes. waits: until it has a checkpoint of a step that it did not begin with."""
+    before = set(folder.glob("run/checkpoints/step-*"))
+    started = subprocess.Popen(
+        [sys.executable, "-m", "mini_tf", "pretrain", *LONG, "-d", "run", "--nproc", "2", *more],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    while waits and not set(folder.glob("run/checkpoints/step-*")) - before and started.poll() is None:
+        time.sleep(0.01)
+    return started
 
-    def change() -> None:
-        os.chdir(folder)
-        for place, name, value in ((launching, "subprocess", launched_by_forks()), *changes):
-            setattr(place, name, value)
 
-    line = ["pretrain", *LONG, "-d", "run", "--nproc", "2", *more]
-    return Command(line, {**os.environ}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, prepare=change)
-
-
-def children(process: int) -> list[int]:
-    return [*map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split())]
+def workers_of(launcher: int) -> list[int]:
+    """The processes that a process has started, by rank."""
+    ids = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    found = {int(one): re.search(rb"\0RANK=(\d+)", Path(f"/proc/{one}/environ").read_bytes()) for one in ids}
+    ranks = {int(rank[1]): one for one, rank in found.items() if rank}  # one that has just been forked has none yet
+    return [ranks[rank] for rank in sorted(ranks)]
 
 
 def is_alive(process: int) -> bool:
@@ -173,51 +171,46 @@ def is_alive(process: int) -> bool:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_launcher_that_ends_leaves_a_run_that_one_process_completes(tmp_path: Path) -> None:
-    whole = minitf("pretrain", *LONG, "-d", tmp_path / "whole", "--nproc", "2")  # no forks: each imports what it uses
+    whole = minitf("pretrain", *LONG, "-d", tmp_path / "whole")
     assert whole.exit_code == 0, whole.stderr
 
-    loads_for_ever = (assembling, "load_data", lambda *_: time.sleep(SECONDS))
-    started = launched(tmp_path, changes=[(processes, "WATCH", 0.01), loads_for_ever])
-    while len(workers := children(started.pid)) < 2:
+    started = launched(tmp_path, waits=False)
+    while len(workers := workers_of(started.pid)) < 2:
         time.sleep(0.01)
-    started.kill()
-    with ending(60):
-        while any(map(is_alive, workers)):
-            time.sleep(0.01)
+    started.kill()  # while they load
+    _, err = started.communicate(timeout=60)
     assert (
-        started.communicate(60)[1].splitlines()[-1]
+        err.splitlines()[-1]
         == "the launcher of the processes ended; the same command continues from the last checkpoint"
     )
+    for _ in range(1000):
+        if not any(map(is_alive, workers)):
+            break
+        time.sleep(0.02)
+    assert not any(map(is_alive, workers))
     assert [*Path(tempfile.gettempdir()).glob(f".minitf.*.{started.pid}.*")] == []
 
-    agree, calls = Session.agree, itertools.count(1)
-
-    def agree_once_the_launcher_has_told_all(session: Session, stop: StopRequest) -> bool:
-        if next(calls) == 4:
-            (tmp_path / f"addresses-{session.group.rank}").write_text(" ".join(listening(os.getpid())))
-            if session.group.is_rank_0:
-                os.kill(os.getppid(), signal.SIGTERM)
-            with ending(60):
-                while not stop:
-                    time.sleep(0.01)
-        return agree(session, stop)
-
-    started = launched(tmp_path, "--json", changes=[(Session, "agree", agree_once_the_launcher_has_told_all)])
-    out, err = started.communicate(60)
-    assert started.returncode == json.loads(out)["exit_code"] == 143, err
-    for rank in range(2):
-        assert {*(tmp_path / f"addresses-{rank}").read_text().split()} <= {"127.0.0.1", "::1"}
+    started = launched(tmp_path, "--json")
+    assert listening(workers_of(started.pid)) <= {"127.0.0.1", "::1"}
+    started.terminate()
+    out, err = started.communicate(timeout=60)
+    assert started.returncode == 143, err
+    assert json.loads(out)["exit_code"] == 143
 
     done = minitf("pretrain", *LONG, "-d", tmp_path / "run")  # in one process
     assert done.exit_code == 0, done.stderr
-    assert f"continuing {tmp_path / 'run'} from step" in done.stderr
     for name in ("metrics.jsonl", "model.safetensors"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
 
 
-def listening(process: int) -> set[str]:
-    """The addresses on which it accepts connections."""
-    sockets = {os.readlink(fd) for fd in Path(f"/proc/{process}/fd").iterdir() if fd.is_symlink() and fd.exists()}
+def listening(processes: list[int]) -> set[str]:
+    """The addresses on which these processes accept connections."""
+    sockets = {
+        os.readlink(fd)
+        for process in processes
+        for fd in Path(f"/proc/{process}/fd").iterdir()
+        if fd.is_symlink() and fd.exists()
+    }
     found = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
